@@ -1,0 +1,217 @@
+"""What an action is, and how it is checked.
+
+An action says how a group element moves a sample. Left actions everywhere: acting by h and then
+by g is acting by gh.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lieaugmenter.lie.elements import Elements
+
+# A batch of samples: a tensor, or a dict or tuple of tensors with the batch axis first.
+Batch: TypeAlias = Any
+
+
+def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
+    """Apply a function to every tensor of a batch, keeping its dict or tuple structure."""
+    if isinstance(batch, Tensor):
+        return function(batch)
+    if isinstance(batch, Mapping):
+        return {key: map_tensors(function, value) for key, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return tuple(map_tensors(function, value) for value in batch)
+    raise TypeError(
+        f"a batch is a tensor, or a dict or tuple of tensors; found {type(batch).__name__}"
+    )
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """The tensors of a batch, in order."""
+    found: list[Tensor] = []
+    map_tensors(found.append, batch)
+    return found
+
+
+def batch_size(batch: Batch) -> int:
+    """Number of samples; an error if the tensors of a structured batch disagree."""
+    sizes = {len(tensor) for tensor in tensors_of(batch)}
+    if len(sizes) != 1:
+        raise ValueError(f"the fields of a batch have different lengths: {sorted(sizes)}")
+    return sizes.pop()
+
+
+class Action(ABC):
+    """How group elements move samples.
+
+    Subclasses give `act`, and `differential` where they know it in closed form.
+
+    Attributes
+    ----------
+    dim
+        Size d of the generators' matrices; 0 for an action that no element moves.
+    space_dim
+        D in ‖L‖_F = √D: the dimension of the space acted on.
+    rows
+        How many leading rows of a generator may differ from zero; the others are masked.
+    """
+
+    def __init__(self, dim: int, *, space_dim: int | None = None, rows: int | None = None) -> None:
+        self.dim = dim
+        self.space_dim = dim if space_dim is None else space_dim
+        self.rows = dim if rows is None else rows
+
+    @property
+    def mask(self) -> Tensor:
+        """(d, d): the entries of a generator that mean something to this action."""
+        mask = torch.zeros(self.dim, self.dim)
+        mask[: self.rows] = 1.0
+        return mask
+
+    @abstractmethod
+    def act(self, elements: Elements, x: Batch) -> Batch:
+        """g·x for every element of every sample: (batch, …) to (batch, views, …)."""
+
+    def differential(self, generator: Float[Tensor, "d d"], x: Batch) -> Batch:
+        """d/dt exp(tL)·x at t = 0, the shape of x.
+
+        Unless a subclass knows better: the central difference of `act`.
+        """
+        step = 1e-3
+        coefficients = generator.new_tensor([step, -step]).view(1, 2, 1)
+        elements = Elements(coefficients.expand(batch_size(x), -1, -1), generator.unsqueeze(0))
+        return map_tensors(lambda y: (y[:, 0] - y[:, 1]) / (2 * step), self.act(elements, x))
+
+    def check(self, x: Batch, name: str = "X") -> None:
+        """Raise ValueError with a message for users if x is not a batch of these samples."""
+
+    def moving(self, x: Batch) -> Tensor:
+        """The numbers that the action can move, flattened: (batch, features)."""
+        return x.flatten(1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(dim={self.dim})"
+
+
+class FunctionAction(Action):
+    """An action given by a function of matrices and samples, checked when it is built.
+
+    Parameters
+    ----------
+    function
+        ``function(g, x)`` with g of shape (n, d, d) and x (n, …), returning g·x of x's shape.
+    dim
+        d.
+    example
+        A few samples to check the function on: the identity must not move them, and acting twice
+        must be acting by the product.
+    space_dim
+        D of the normalisation, `dim` unless given.
+    tolerance
+        Largest relative error accepted in the check.
+
+    Examples
+    --------
+    Spin-2 fields turn twice as fast as the frame:
+
+    >>> def spin2(g, x):
+    ...     return (g @ g @ x.unsqueeze(-1)).squeeze(-1)
+    >>> from lieaugmenter.lie.catalogue import so
+    >>> action = FunctionAction(spin2, dim=2, example=torch.randn(4, 2), check_on=so(2))
+    >>> action
+    FunctionAction(dim=2)
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Tensor, Batch], Batch],
+        dim: int,
+        example: Batch,
+        *,
+        check_on: Tensor | None = None,
+        space_dim: int | None = None,
+        tolerance: float = 1e-3,
+    ) -> None:
+        super().__init__(dim, space_dim=space_dim)
+        self.function = function
+        basis = torch.eye(dim * dim).view(-1, dim, dim) if check_on is None else check_on
+        error = composition_error(self, basis, example)
+        if not error <= tolerance:
+            raise ValueError(
+                f"not an action: act(g, act(h, x)) differs from act(gh, x) by {error:.2g} of the "
+                f"size of x (tolerance {tolerance:g}). The usual causes: the matrices multiply in "
+                f"the wrong order (use g⁻¹ where the coordinates move), or a term is not linear "
+                f"in the group"
+            )
+
+    def act(self, elements: Elements, x: Batch) -> Batch:
+        matrices = elements.matrices().flatten(0, 1)
+        views = elements.views
+        moved = self.function(matrices, map_tensors(lambda t: t.repeat_interleave(views, 0), x))
+        for before, after in zip(tensors_of(x), tensors_of(moved), strict=True):
+            if after.shape[1:] != before.shape[1:]:
+                raise ValueError(
+                    f"the action's function turned samples of shape {tuple(before.shape[1:])} "
+                    f"into {tuple(after.shape[1:])}; an action must keep the shape"
+                )
+        return map_tensors(lambda t: t.unflatten(0, (-1, views)), moved)
+
+    def moving(self, x: Batch) -> Tensor:
+        return torch.cat([tensor.flatten(1) for tensor in tensors_of(x)], dim=1)
+
+
+def composition_error(
+    action: Action,
+    basis: Float[Tensor, "c d d"],
+    x: Batch,
+    *,
+    scale: float = 0.3,
+    generator: torch.Generator | None = None,
+) -> float:
+    """How far act(g, act(h, x)) is from act(gh, x), relative to the size of x.
+
+    Parameters
+    ----------
+    action
+        The action.
+    basis
+        Generators of the group to test on, (c, d, d).
+    x
+        A few samples.
+    scale
+        Standard deviation of the coefficients of g and h.
+    generator
+        Source of the coefficients; a fixed seed unless given.
+
+    Returns
+    -------
+    float
+        The larger of the relative errors of composition and of the identity.
+    """
+    rng = torch.Generator().manual_seed(0) if generator is None else generator
+    n, c = batch_size(x), basis.shape[0]
+    reference = tensors_of(x)[0]
+    basis = basis.to(dtype=torch.get_default_dtype(), device=reference.device)
+    draw = torch.randn((n, 1, 2, c), generator=rng) * scale
+    both = draw.to(device=reference.device, dtype=basis.dtype)
+    # Two factors of one element are the product gh; one at a time they are g and h.
+    g, h = Elements(both[:, :, :1], basis), Elements(both[:, :, 1:], basis)
+
+    def once(elements: Elements, batch: Batch) -> Batch:
+        return map_tensors(lambda y: y.squeeze(1), action.act(elements, batch))
+
+    twice, product = once(g, once(h, x)), once(Elements(both, basis), x)
+    still = once(Elements(torch.zeros_like(both), basis), x)
+
+    def apart(a: Batch, b: Batch) -> float:
+        size = action.moving(x).norm().clamp_min(1e-12)
+        return float((action.moving(a) - action.moving(b)).norm() / size)
+
+    return max(apart(twice, product), apart(still, x))

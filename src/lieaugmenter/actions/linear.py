@@ -1,0 +1,161 @@
+"""Linear actions: vectors, stacks of vectors, direct sums, four-momenta, and no action at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lieaugmenter.actions.base import Action, Batch
+from lieaugmenter.lie.elements import Elements
+
+
+class VectorAction(Action):
+    """g·x = g x on the last axis; the same element on every vector of a sample.
+
+    A sample is one vector (batch, d), or a stack of them (batch, …, d): time steps, particles.
+
+    Parameters
+    ----------
+    dim
+        d.
+    """
+
+    def act(
+        self, elements: Elements, x: Float[Tensor, "batch *n d"]
+    ) -> Float[Tensor, "batch views *n d"]:
+        return elements.apply(x)
+
+    def differential(
+        self, generator: Float[Tensor, "d d"], x: Float[Tensor, "batch *n d"]
+    ) -> Float[Tensor, "batch *n d"]:
+        """L x."""
+        return x @ generator.mT
+
+    def check(self, x: Batch, name: str = "X") -> None:
+        shape = _shape(x, name)
+        if len(shape) < 2 or shape[-1] != self.dim:
+            raise ValueError(
+                f"{name} has shape {shape}. This action moves vectors of {self.dim} numbers and "
+                f"expects (N, {self.dim}) or, for several vectors that move alike, "
+                f"(N, …, {self.dim})"
+            )
+
+
+class FourVectorAction(VectorAction):
+    """Four-momenta (E, px, py, pz) on the last axis, (batch, …, 4)."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+
+    def check(self, x: Batch, name: str = "X") -> None:
+        shape = _shape(x, name)
+        if len(shape) < 2 or shape[-1] != 4:
+            raise ValueError(
+                f"{name} has shape {shape}. action='fourvector' expects (N, 4) or "
+                f"(N, particles, 4) with (E, px, py, pz) last"
+            )
+
+    def __repr__(self) -> str:
+        return "FourVectorAction()"
+
+
+class InvariantAction(Action):
+    """Nothing moves: ρ(g) = I."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def act(
+        self, elements: Elements, x: Float[Tensor, "batch *n"]
+    ) -> Float[Tensor, "batch views *n"]:
+        return x.unsqueeze(1).expand(-1, elements.views, *x.shape[1:])
+
+    def differential(
+        self, generator: Float[Tensor, "d d"], x: Float[Tensor, "batch *n"]
+    ) -> Float[Tensor, "batch *n"]:
+        """Zero."""
+        return torch.zeros_like(x)
+
+    def __repr__(self) -> str:
+        return "InvariantAction()"
+
+
+class DirectSumAction(Action):
+    """Consecutive groups of columns, each moved by the same element in its own way.
+
+    Parameters
+    ----------
+    parts
+        Pairs (action, columns): how many columns of the last axis it takes. A `VectorAction` of
+        dimension d may take a multiple of d columns: that many vectors, moved alike.
+
+    Examples
+    --------
+    Position, mass and velocity, of which the mass stays:
+
+    >>> action = DirectSumAction(
+    ...     [(VectorAction(3), 3), (InvariantAction(), 1), (VectorAction(3), 3)]
+    ... )
+    >>> action.dim, action.columns
+    (3, 7)
+    """
+
+    def __init__(self, parts: Sequence[tuple[Action, int]]) -> None:
+        dims = {action.dim for action, _ in parts if action.dim}
+        if len(dims) != 1:
+            raise ValueError(
+                f"the parts of a direct sum must share one size of matrix; found {sorted(dims)}"
+            )
+        for action, columns in parts:
+            if columns < 1 or (isinstance(action, VectorAction) and columns % action.dim):
+                raise ValueError(
+                    f"{action} takes whole vectors of {action.dim} columns, not {columns}"
+                )
+        super().__init__(dims.pop())
+        self.parts = tuple(parts)
+        self.columns = sum(columns for _, columns in parts)
+
+    def _split(self, x: Tensor) -> list[tuple[Action, Tensor]]:
+        pieces = x.split([columns for _, columns in self.parts], dim=-1)
+        return [(action, piece) for (action, _), piece in zip(self.parts, pieces, strict=True)]
+
+    @staticmethod
+    def _as_vectors(action: Action, piece: Tensor) -> Tensor:
+        return piece.unflatten(-1, (-1, action.dim)) if isinstance(action, VectorAction) else piece
+
+    def act(
+        self, elements: Elements, x: Float[Tensor, "batch columns"]
+    ) -> Float[Tensor, "batch views columns"]:
+        moved = [
+            action.act(elements, self._as_vectors(action, piece)).flatten(2)
+            for action, piece in self._split(x)
+        ]
+        return torch.cat(moved, dim=-1)
+
+    def differential(
+        self, generator: Float[Tensor, "d d"], x: Float[Tensor, "batch columns"]
+    ) -> Float[Tensor, "batch columns"]:
+        moved = [
+            action.differential(generator, self._as_vectors(action, piece)).flatten(1)
+            for action, piece in self._split(x)
+        ]
+        return torch.cat(moved, dim=-1)
+
+    def check(self, x: Batch, name: str = "X") -> None:
+        shape = _shape(x, name)
+        if len(shape) != 2 or shape[-1] != self.columns:
+            raise ValueError(
+                f"{name} has shape {shape}; this direct sum expects (N, {self.columns})"
+            )
+
+    def __repr__(self) -> str:
+        return f"DirectSumAction({list(self.parts)})"
+
+
+def _shape(x: Batch, name: str) -> tuple[int, ...]:
+    if not hasattr(x, "shape"):
+        raise ValueError(f"{name} is a {type(x).__name__}; this action moves a single array")
+    return tuple(x.shape)

@@ -1,0 +1,132 @@
+"""Actions on space: points in homogeneous coordinates, and images by warping their grid.
+
+Convention for images: the coordinate frame has its origin at the centre, x to the right, y UP, and
+half of the longer side as the unit, so that a rotation is a rotation for any aspect ratio. The
+rotation E_21 - E_12 turns counter-clockwise as displayed: a quarter turn is ``torch.rot90``.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample, pad
+
+from lieaugmenter.actions.base import Action, Batch
+from lieaugmenter.lie.elements import Elements
+
+
+class AffineAction(Action):
+    """p ↦ A p + b on points of R^n: generators of size n + 1 in homogeneous coordinates.
+
+    A sample is one point (batch, n) or a set of them (batch, …, n), moved alike. Padded points of
+    a structured input are put back by `StructuredAction`.
+
+    Parameters
+    ----------
+    space_dim
+        n.
+    """
+
+    def __init__(self, space_dim: int) -> None:
+        super().__init__(space_dim + 1, space_dim=space_dim, rows=space_dim)
+
+    def act(
+        self, elements: Elements, x: Float[Tensor, "batch *n e"]
+    ) -> Float[Tensor, "batch views *n e"]:
+        return elements.apply_to_points(x)
+
+    def differential(
+        self, generator: Float[Tensor, "d d"], x: Float[Tensor, "batch *n e"]
+    ) -> Float[Tensor, "batch *n e"]:
+        """A p + b with the generator's blocks A and b."""
+        e = self.space_dim
+        return x @ generator[:e, :e].mT + generator[:e, e]
+
+    def check(self, x: Batch, name: str = "X") -> None:
+        shape = tuple(getattr(x, "shape", ()))
+        if len(shape) < 2 or shape[-1] != self.space_dim:
+            raise ValueError(
+                f"{name} has shape {shape}. action='affine' in {self.space_dim} dimensions "
+                f"expects (N, {self.space_dim}) or (N, points, {self.space_dim})"
+            )
+
+    def __repr__(self) -> str:
+        return f"AffineAction(space_dim={self.space_dim})"
+
+
+class ImageAction(Action):
+    """(g·x)(p) = x(g⁻¹p): images (batch, channels, height, width) of any size, warped bilinearly.
+
+    Generators are 3 × 3 in homogeneous coordinates of the plane, last row zero. What enters from
+    outside the image is zero.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(3, space_dim=2, rows=2)
+
+    def act(
+        self, elements: Elements, x: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch views channels height width"]:
+        views = elements.views
+        with torch.autocast(x.device.type, enabled=False):
+            # The grid is warped by the inverse, so that act(g, act(h, x)) = act(gh, x).
+            inverse = elements.inverse().matrices().flatten(0, 1)
+            pixels = x.to(torch.promote_types(x.dtype, inverse.dtype))
+            channels, height, width = pixels.shape[1:]
+            grid = affine_grid(
+                _to_grid_sample(inverse, height, width),
+                [len(inverse), channels, height, width],
+                align_corners=False,
+            )
+            repeated = pixels.unsqueeze(1).expand(-1, views, -1, -1, -1).flatten(0, 1)
+            warped = grid_sample(repeated, grid, align_corners=False)
+        return warped.view(len(x), views, *x.shape[1:])
+
+    def differential(
+        self,
+        generator: Float[Tensor, "d d"],
+        x: Float[Tensor, "batch channels height width"],
+    ) -> Float[Tensor, "batch channels height width"]:
+        """-∇x · (A p + b), with central differences of the zero-padded image."""
+        height, width = x.shape[-2:]
+        unit = max(height, width) / 2
+        columns = (torch.arange(width, dtype=x.dtype, device=x.device) - (width - 1) / 2) / unit
+        rows = ((height - 1) / 2 - torch.arange(height, dtype=x.dtype, device=x.device)) / unit
+        right = columns.expand(height, width)
+        up = rows.unsqueeze(1).expand(height, width)
+        flow = generator[:2] @ torch.stack([right, up, torch.ones_like(up)]).flatten(1)
+        flow_right, flow_up = flow.view(2, height, width) * unit
+        padded = pad(x, (1, 1, 1, 1))
+        along_columns = (padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]) / 2
+        along_rows = (padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]) / 2
+        # Row numbers grow downwards, y grows upwards.
+        return -(along_columns * flow_right - along_rows * flow_up)
+
+    def check(self, x: Batch, name: str = "X") -> None:
+        shape = tuple(getattr(x, "shape", ()))
+        if len(shape) != 4:
+            raise ValueError(
+                f"{name} has shape {shape}. action='image' expects (N, C, H, W); for grey images "
+                f"without a channel axis pass {name}[:, None]"
+            )
+        if shape[1] > 16 and shape[3] <= 4:
+            n, height, width, channels = shape
+            features = height * width * channels
+            raise ValueError(
+                f"{name} has shape {shape}. action='image' expects channels first (N, C, H, W). "
+                f"Pass {name}.transpose(0, 3, 1, 2), or action='vector' to treat pixels as "
+                f"features ({features} features → {features**2:,} generator entries)"
+            )
+
+    def __repr__(self) -> str:
+        return "ImageAction()"
+
+
+def _to_grid_sample(
+    matrices: Float[Tensor, "n 3 3"], height: int, width: int
+) -> Float[Tensor, "n 2 3"]:
+    """Our frame (y up, longer half side = 1) to grid_sample's (y down, each half side = 1)."""
+    longer = max(height, width)
+    frame = matrices.new_tensor([width / longer, -height / longer, 1.0])
+    return (matrices[:, :2] * frame) / frame[:2].unsqueeze(1)

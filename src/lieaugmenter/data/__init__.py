@@ -1,0 +1,1 @@
+"""Data sets that carry their true symmetry, and readers of a user's own files."""

@@ -1,0 +1,468 @@
+"""LieAugmenter: a basis, a sampler and two actions, trained with any predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lieaugmenter.actions import (
+    Action,
+    AffineAction,
+    FourVectorAction,
+    ImageAction,
+    InvariantAction,
+    VectorAction,
+)
+from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
+from lieaugmenter.learning.averaging import averaged, call, in_chunks
+from lieaugmenter.learning.objective import Loss, Objective, Parts
+from lieaugmenter.lie.basis import GeneratorBasis, block_mask
+from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.samplers import Sampler, make_sampler
+
+ACTIONS = ("affine", "fourvector", "image", "points", "vector")
+
+
+def make_action(action: str | Action, dim: int | None) -> Action:
+    """The action of that name; `dim` is the number of coordinates of a vector or point."""
+    if isinstance(action, Action):
+        return action
+    if action not in ACTIONS:
+        raise ValueError(f"unknown action {action!r}; choose from {', '.join(ACTIONS)}")
+    if action == "image":
+        return ImageAction()
+    if action == "fourvector":
+        return FourVectorAction()
+    if dim is None:
+        raise ValueError(f"action={action!r} needs dim=, the number of coordinates")
+    return AffineAction(dim) if action == "affine" else VectorAction(dim)
+
+
+def make_output(output: str | Action, action: Action) -> Action:
+    """``"invariant"``, ``"same"`` (the labels move like the inputs), or an action."""
+    if isinstance(output, Action):
+        if output.dim not in (0, action.dim):
+            raise ValueError(
+                f"the output action has matrices of size {output.dim}, the input action of size "
+                f"{action.dim}: one element must move both"
+            )
+        return output
+    if output == "same":
+        return action
+    if output == "invariant":
+        return InvariantAction()
+    raise ValueError(f"unknown output {output!r}; choose from invariant, same, or an Action")
+
+
+class LieAugmenter(nn.Module):
+    """Learnable augmentations: generators that are trained together with a predictor.
+
+    Parameters
+    ----------
+    action
+        How elements move inputs: ``"vector"`` (batch, d) or (batch, …, d), ``"points"``
+        (batch, n, d), ``"affine"`` (points that are also translated), ``"fourvector"``,
+        ``"image"`` (batch, channels, height, width), or an `Action`.
+    dim
+        Number of coordinates of a vector or point.
+    n_generators
+        c.
+    output
+        How elements move labels: ``"invariant"``, ``"same"``, or an `Action`.
+    n_views
+        K, the number of sampled elements for each sample.
+    range
+        γ: coefficients are drawn from [-γ, γ].
+    sampler
+        ``"uniform"``, ``"integer-grid"``, ``"normal"``, ``"learnable"``, or a `Sampler`.
+    warmup_steps
+        Training steps over which the range grows from a tenth of γ to γ; 0 for none.
+    objective
+        Weights of the terms.
+    mask, blocks
+        Entries of the generators that may differ from zero: a (d, d) mask, or sizes of blocks
+        along the diagonal.
+    basis
+        A `GeneratorBasis`, or a (c, d, d) tensor of known generators that stay fixed.
+    components
+        Discrete representatives (reflections, …) to mix in with equal probability, (m, d, d); the
+        identity is always one of them.
+    n_factors
+        R: elements are products of R exponentials.
+    init
+        Initialisation of the basis, see `GeneratorBasis`.
+
+    Examples
+    --------
+    >>> augmenter = LieAugmenter(action="vector", dim=2, output="invariant", n_views=4)
+    >>> model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> x = torch.randn(16, 2)
+    >>> loss = augmenter.loss(model, x, x.norm(dim=1, keepdim=True))
+    >>> loss.backward()
+    >>> list(loss.parts)
+    ['prediction', 'equivariance', 'proximity', 'sparsity']
+    """
+
+    components: Tensor | None
+    term_weights: Tensor
+
+    def __init__(
+        self,
+        action: str | Action = "vector",
+        dim: int | None = None,
+        n_generators: int = 1,
+        output: str | Action = "same",
+        n_views: int = 10,
+        *,
+        range: float = 2.0,
+        sampler: str | Sampler = "uniform",
+        warmup_steps: int = 1000,
+        objective: Objective | None = None,
+        mask: Tensor | None = None,
+        blocks: Sequence[int] | None = None,
+        basis: GeneratorBasis | Tensor | None = None,
+        components: Tensor | None = None,
+        n_factors: int = 1,
+        init: str | None = None,
+    ) -> None:
+        super().__init__()
+        if n_views < 1 or n_factors < 1:
+            raise ValueError(f"n_views={n_views}, n_factors={n_factors}: both must be at least 1")
+        self.action = make_action(action, dim)
+        self.output = make_output(output, self.action)
+        self.n_views = n_views
+        self.n_factors = n_factors
+        self.objective = Objective() if objective is None else objective
+        if basis is None:
+            basis = GeneratorBasis(
+                n_generators,
+                self.action.dim,
+                space_dim=self.action.space_dim,
+                mask=_joint_mask(self.action, mask, blocks),
+                init=init,
+            )
+        elif isinstance(basis, Tensor):
+            basis = GeneratorBasis.fixed(basis)
+        if basis.dim != self.action.dim:
+            raise ValueError(
+                f"the basis has matrices of size {basis.dim}, but {self.action} needs "
+                f"{self.action.dim}"
+            )
+        self.basis = basis
+        self.sampler = (
+            sampler
+            if isinstance(sampler, Sampler)
+            else make_sampler(sampler, range, basis.n_generators, warmup_steps=warmup_steps)
+        )
+        self.register_buffer("components", _with_identity(components, self.action.dim))
+        self._terms = self.objective.active(basis.n_generators)
+        weights = torch.tensor([getattr(self.objective, name) for name in self._terms])
+        self.register_buffer("term_weights", weights, persistent=False)
+
+    @property
+    def generators(self) -> Float[Tensor, "c d d"]:
+        """The generators, (c, d, d), differentiable."""
+        return self.basis()
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the active terms of the objective."""
+        return list(self._terms)
+
+    def sample(
+        self, batch: int, views: int | None = None, generator: torch.Generator | None = None
+    ) -> Elements:
+        """Draw elements, (batch, views), with gradients to the basis and a learned range."""
+        views = self.n_views if views is None else views
+        basis = self.basis()
+        shape = (batch, views, self.n_factors, basis.shape[0])
+        coefficients = self.sampler(shape, generator)
+        index = None
+        if self.components is not None:
+            index = torch.randint(
+                len(self.components), (batch, views), generator=generator, device=basis.device
+            )
+        return Elements(
+            coefficients,
+            basis,
+            bound=self.sampler.reach * sum(self.basis.norms),
+            components=self.components,
+            component_index=index,
+            rows=self.action.rows,
+        )
+
+    def views(self, x: Batch, generator: torch.Generator | None = None) -> Batch:
+        """x_ij = ρ_X(g_ij) x_i, Eq. (2): K transformed copies of each sample, (batch, K, …)."""
+        self.action.check(x)
+        return self.action.act(self.sample(batch_size(x), generator=generator), x)
+
+    def loss(
+        self,
+        model: Callable[[Batch], Tensor],
+        x: Batch,
+        y: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Loss:
+        """The objective, Eq. (9), on one batch: use it in place of ``criterion(model(x), y)``.
+
+        Parameters
+        ----------
+        model
+            Any module or function that maps a batch of inputs to one tensor. It sees the original
+            and the transformed samples in one call.
+        x
+            Inputs: a tensor, or a dict or tuple of tensors, batch axis first.
+        y
+            Labels. Floating-point labels are regressed, integer labels are classes.
+        generator
+            Source of the coefficients; torch's global one unless given.
+
+        Returns
+        -------
+        Loss
+            A scalar tensor; `.parts` holds the unweighted terms by name.
+        """
+        self.action.check(x, "x")
+        n = batch_size(x)
+        y = self._check_labels(y, n)
+        if self.training and not _capturing():
+            self.sampler.advance()
+        elements = self.sample(n, generator=generator)
+        x_views, y_views = self._move(elements, x, y)
+        joined = map_tensors_pairwise(x, x_views)
+        predictions = call(model, joined)
+        direct, moved = predictions.split([n, n * self.n_views])
+        moved = moved.unflatten(0, (n, self.n_views))
+        if y.is_floating_point():
+            direct, moved = _shaped_like(direct, y), _shaped_like(moved, y_views)
+        else:
+            _check_logits(direct, self.output)
+        flat_views = map_tensors(lambda t: t.flatten(0, 1), x_views)
+        terms = self.objective.terms(
+            prediction=direct,
+            y=y,
+            view_prediction=moved,
+            view_target=y_views,
+            x=self.action.moving(x),
+            views=self.action.moving(flat_views).unflatten(0, (n, self.n_views)),
+            basis=elements.basis,
+        )
+        total = cast(Loss, torch.dot(terms, self.term_weights))
+        total.parts = Parts(self._terms, terms.detach())
+        return total
+
+    def _move(self, elements: Elements, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
+        """Act on inputs and labels; vectors of both kinds in one go, which halves the cost."""
+        if isinstance(self.action, VectorAction) and isinstance(self.output, VectorAction):
+            d = self.action.dim
+            vectors = torch.cat([x.reshape(len(x), -1, d), y.reshape(len(y), -1, d)], dim=1)
+            moved = self.action.act(elements, vectors)
+            of_x, of_y = moved.split([x[0].numel() // d, y[0].numel() // d], dim=2)
+            shape = (len(x), self.n_views)
+            return of_x.reshape(*shape, *x.shape[1:]), of_y.reshape(*shape, *y.shape[1:])
+        return self.action.act(elements, x), self.output.act(elements, y)
+
+    def _check_labels(self, y: Tensor, n: int) -> Tensor:
+        if len(y) != n:
+            raise ValueError(f"x has {n} rows, y has {len(y)}")
+        if y.is_floating_point():
+            if not isinstance(self.output, InvariantAction):
+                _check_moving_labels(self.output, y)
+            return y
+        if y.is_complex():
+            raise ValueError("y is complex; pass real and imaginary parts as two columns")
+        if not isinstance(self.output, InvariantAction):
+            raise ValueError(
+                f"y has dtype {y.dtype}: integer labels are classes, which an element cannot "
+                f"move. Use output='invariant', or pass y.float() to regress numbers"
+            )
+        if y.ndim != 1:
+            raise ValueError(
+                f"y has dtype {y.dtype} and shape {tuple(y.shape)}: class labels must be (N,). "
+                f"To regress whole numbers pass y.float()"
+            )
+        return y.long()
+
+    @torch.no_grad()
+    def predict(
+        self,
+        model: Callable[[Batch], Tensor],
+        x: Batch,
+        *,
+        views: int | None = None,
+        average: str = "values",
+        seed: int = 0,
+        batch_size: int = 1024,
+    ) -> Float[Tensor, "batch *out"]:
+        """Predict by averaging over K sampled elements, Eq. (39), or directly.
+
+        The output of each view is moved back by the inverse element before averaging. The model
+        is switched to evaluation mode for the call. The same seed gives the same prediction.
+
+        Parameters
+        ----------
+        model
+            The predictor.
+        x
+            Inputs.
+        views
+            K; `n_views` unless given. 0 gives the direct prediction, model(x).
+        average
+            ``"values"`` or ``"logits"``: the model's outputs as they are. ``"probabilities"``:
+            their softmax.
+        seed
+            Of the sampled elements.
+        batch_size
+            Samples in a chunk.
+
+        Returns
+        -------
+        Tensor
+            (batch, …), like model(x).
+        """
+        self.action.check(x)
+        views = self.n_views if views is None else views
+        device = self.term_weights.device
+        rng = torch.Generator(device=device).manual_seed(seed)
+
+        def one_chunk(chunk: Batch) -> Tensor:
+            if views == 0:
+                direct = call(model, chunk)
+                return direct.softmax(-1) if average == "probabilities" else direct
+            elements = self.sample(len(tensors_of(chunk)[0]), views, rng)
+            return averaged(
+                model, chunk, elements, action=self.action, output=self.output, average=average
+            )
+
+        with _evaluating(model):
+            return in_chunks(one_chunk, x, batch_size)
+
+    def freeze(self) -> LieAugmenter:
+        """Fix the generators as they are, in place: from here on a plain augmentation."""
+        self.basis = self.basis.freeze()
+        return self
+
+    def bind(self, model: nn.Module) -> JointModule:
+        """One module of the model and this augmenter, whose forward is the loss."""
+        return JointModule(model, self)
+
+    def summary(self) -> str:
+        """A few lines on what is learned at present."""
+        ranges = self.sampler.ranges().detach().expand(self.basis.n_generators).tolist()
+        lines = [f"{self.basis.n_generators} generator(s) of {self.action}, K = {self.n_views}"]
+        for index, (generator, reach) in enumerate(
+            zip(self.generators.detach().cpu(), ranges, strict=True)
+        ):
+            rows = [" ".join(f"{value:+6.2f}" for value in row) for row in generator.tolist()]
+            lines.append(f"L{index + 1}, coefficients up to ±{reach:.2f}")
+            lines += [f"  {row}" for row in rows]
+        return "\n".join(lines)
+
+    def extra_repr(self) -> str:
+        return f"action={self.action}, output={self.output}, n_views={self.n_views}"
+
+
+class JointModule(nn.Module):
+    """A predictor and its augmenter as one module: ``joint(x, y)`` is the loss.
+
+    One module owns all parameters, so that wrapping it (for several devices, say) reaches both.
+    """
+
+    def __init__(self, model: nn.Module, augmenter: LieAugmenter) -> None:
+        super().__init__()
+        self.model = model
+        self.augmenter = augmenter
+
+    def forward(self, x: Batch, y: Tensor) -> Loss:
+        return self.augmenter.loss(self.model, x, y)
+
+
+def map_tensors_pairwise(x: Batch, views: Batch) -> Batch:
+    """Originals and views in one batch: (batch, …) and (batch, K, …) to (batch · (K + 1), …)."""
+    flat = iter(tensors_of(views))
+    return map_tensors(lambda t: torch.cat([t.to((v := next(flat)).dtype), v.flatten(0, 1)]), x)
+
+
+def _joint_mask(
+    action: Action, mask: Tensor | None, blocks: Sequence[int] | None
+) -> Tensor | None:
+    if mask is not None and blocks is not None:
+        raise ValueError("give mask= or blocks=, not both")
+    if blocks is not None:
+        if sum(blocks) != action.dim:
+            raise ValueError(f"blocks sum to {sum(blocks)} but dim is {action.dim}")
+        mask = block_mask(blocks)
+    if mask is None:
+        return action.mask
+    mask = torch.as_tensor(mask)
+    if mask.shape != action.mask.shape:
+        return mask  # GeneratorBasis says what is wrong with it
+    return mask * action.mask
+
+
+def _with_identity(components: Tensor | None, dim: int) -> Tensor | None:
+    if components is None:
+        return None
+    if components.ndim != 3 or components.shape[1:] != (dim, dim):
+        raise ValueError(
+            f"components have shape {tuple(components.shape)}; expected (m, {dim}, {dim})"
+        )
+    if bool((torch.linalg.det(components.double()).abs() < 1e-6).any()):
+        raise ValueError("components must be invertible matrices")
+    identity = torch.eye(dim, dtype=components.dtype).unsqueeze(0)
+    others = [matrix for matrix in components if not torch.equal(matrix, identity[0])]
+    return torch.stack([identity[0], *others]).float()
+
+
+def _check_moving_labels(output: Action, y: Tensor) -> None:
+    try:
+        output.check(y, "y")
+    except ValueError as error:
+        columns = 1 if y.ndim == 1 else y.shape[-1]
+        raise ValueError(
+            f"output='same' needs y of a shape that moves like x; y has {columns} column(s) in "
+            f"shape {tuple(y.shape)}. For a scalar target use output='invariant'. ({error})"
+        ) from None
+
+
+def _check_logits(prediction: Tensor, output: Action) -> None:
+    if prediction.ndim != 2 or not isinstance(output, InvariantAction):
+        raise ValueError(
+            f"y holds class labels, so the model must return logits (batch, classes); it returned "
+            f"shape {tuple(prediction.shape)}"
+        )
+
+
+def _shaped_like(prediction: Tensor, y: Tensor) -> Tensor:
+    """The prediction in y's shape: (n, 1) against (n,) must not broadcast to (n, n)."""
+    if prediction.shape == y.shape:
+        return prediction
+    if prediction.numel() != y.numel():
+        raise ValueError(
+            f"the model returns {tuple(prediction.shape)} for targets of shape {tuple(y.shape)}"
+        )
+    return prediction.reshape(y.shape)
+
+
+def _capturing() -> bool:
+    """Whether this is being recorded into a CUDA graph, whose replays cannot count steps."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+class _evaluating:
+    """Evaluation mode for the time of a block; a function that is no module is left alone."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model if isinstance(model, nn.Module) and model.training else None
+
+    def __enter__(self) -> None:
+        if self.model is not None:
+            self.model.eval()
+
+    def __exit__(self, *_: object) -> None:
+        if self.model is not None:
+            self.model.train()

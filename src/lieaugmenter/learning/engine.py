@@ -1,0 +1,491 @@
+"""fit(): train a predictor and an augmenter together, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from threading import current_thread, main_thread
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
+from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.averaging import in_chunks
+from lieaugmenter.learning.batches import Batches, LoaderBatches, TensorBatches
+from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
+from lieaugmenter.learning.objective import prediction_loss
+from lieaugmenter.learning.progress import TextProgress
+from lieaugmenter.runs import RunFolder
+
+PRECISIONS = ("bf16", "float32")
+SCHEDULES = ("constant", "cosine")
+# The cosine ends at this fraction of the starting rate.
+_LAST_RATE = 0.01
+# Terms are looked at this often; every look waits for the device.
+_LOOK_EVERY = 50
+# Steps on a side stream before a CUDA graph is captured, as its documentation asks.
+_CAPTURE_WARMUP = 3
+
+
+class TrainingDiverged(RuntimeError):
+    """A term of the objective or the generators became non-finite."""
+
+
+@dataclass
+class History:
+    """What happened in training: one record an epoch."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def column(self, name: str) -> list[float]:
+        """One value of every record that has it."""
+        return [record[name] for record in self.records if name in record]
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in training, over all sittings."""
+        return sum(self.column("seconds"))
+
+
+def fit(
+    model: nn.Module,
+    augmenter: LieAugmenter,
+    train: tuple[Batch, Tensor] | DataLoader[Any],
+    *,
+    validation: tuple[Batch, Tensor] | None = None,
+    epochs: int = 100,
+    batch_size: int = 64,
+    lr: float = 1e-3,
+    schedule: str = "cosine",
+    optimizer: Callable[[list[dict[str, Any]]], Optimizer] | None = None,
+    precision: str = "float32",
+    device: str | torch.device = "auto",
+    seed: int = 0,
+    run: RunFolder | None = None,
+    resume: bool = False,
+    capture: bool = True,
+    progress: bool = True,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+) -> History:
+    """Train a predictor and an augmenter together by the multi-task objective.
+
+    Parameters
+    ----------
+    model
+        The predictor, any module that maps a batch of inputs to one tensor.
+    augmenter
+        The augmenter; both are trained in place and end on `device`.
+    train
+        Inputs and labels, kept on the device where they fit; or a DataLoader of pairs (x, y).
+    validation
+        Inputs and labels on which the prediction loss is recorded after every epoch.
+    epochs, batch_size
+        Length of training. A DataLoader has its own batch size.
+    lr, schedule
+        Learning rate, ``"constant"`` or falling as a ``"cosine"`` to a hundredth.
+    optimizer
+        Makes the optimiser from parameter groups; Adam unless given.
+    precision
+        ``"float32"``, or ``"bf16"`` to run the model (never the exponentials) under autocast.
+    device
+        ``"auto"``: a GPU if there is one.
+    seed
+        Of the order of samples and of the sampled elements. Torch's global random state is left
+        as it was found.
+    run
+        A folder for checkpoints and metrics; nothing is written without it.
+    resume
+        Continue from the run's checkpoint. On a CPU the finished run equals an uninterrupted one
+        bit for bit.
+    capture
+        On a GPU, record the whole step in a CUDA graph and replay it.
+    progress
+        Show a progress bar on standard error.
+    on_epoch
+        Called with every record.
+
+    Returns
+    -------
+    History
+        The records of all epochs.
+
+    Raises
+    ------
+    TrainingDiverged
+        A term or the generators became non-finite; the message names it and the last good
+        checkpoint.
+    KeyboardInterrupt
+        Ctrl-C: after the step at hand, with a checkpoint to resume from if there is a run.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"unknown precision {precision!r}; choose from {', '.join(PRECISIONS)}")
+    if schedule not in SCHEDULES:
+        raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
+    if epochs < 1 or batch_size < 1 or not lr > 0:
+        raise ValueError(
+            f"epochs={epochs}, batch_size={batch_size}, lr={lr}: all must be positive"
+        )
+    if resume and run is None:
+        raise ValueError("resume=True needs run=, the folder to continue from")
+    where = pick_device(device)
+    with _forked_rng(where):
+        torch.manual_seed(seed)
+        batches: Batches
+        if isinstance(train, DataLoader):
+            batches = LoaderBatches(train, device=where)
+        else:
+            batches = TensorBatches(*train, batch_size, seed=seed, device=where)
+        model.to(where)
+        augmenter.to(where)
+        trainer = _Trainer(
+            model, augmenter, batches, _make_optimizer(model, augmenter, lr, optimizer, where)
+        )
+        trainer.epochs, trainer.lr, trainer.schedule = epochs, lr, schedule
+        trainer.precision, trainer.run, trainer.on_epoch = precision, run, on_epoch
+        trainer.capture = capture and where.type == "cuda"
+        trainer.validation = validation
+        if resume:
+            trainer.restore()
+        bar = TextProgress(epochs * len(batches)) if progress else None
+        try:
+            with _graceful_interrupt() as interrupted:
+                trainer.train(bar, interrupted)
+        finally:
+            if bar is not None:
+                bar.close()
+        return trainer.history
+
+
+class _Trainer:
+    """The loop. Position and records are attributes, so that a checkpoint can hold them."""
+
+    epochs: int
+    lr: float
+    schedule: str
+    precision: str
+    run: RunFolder | None
+    on_epoch: Callable[[dict[str, Any]], None] | None
+    capture: bool
+    validation: tuple[Batch, Tensor] | None
+
+    def __init__(
+        self, model: nn.Module, augmenter: LieAugmenter, batches: Batches, optimizer: Optimizer
+    ) -> None:
+        self.model = model
+        self.augmenter = augmenter
+        self.batches = batches
+        self.optimizer = optimizer
+        self.device = augmenter.term_weights.device
+        self.history = History()
+        self.epoch = 0
+        self.step = 0
+        self.sums = [0.0] * len(augmenter.terms)
+        self.recent: list[Tensor] = []
+        self.seconds = 0.0
+        self.graph: _CapturedStep | None = None
+        self.saved_at: str | None = None
+
+    def train(self, bar: TextProgress | None, interrupted: Callable[[], bool]) -> None:
+        self.model.train()
+        self.augmenter.train()
+        while self.epoch < self.epochs:
+            started = time.monotonic()
+            for x, y in self.batches.epoch(self.epoch, skip=self.step):
+                self._set_rate()
+                self._one_step(x, y)
+                self.step += 1
+                if len(self.recent) >= _LOOK_EVERY:
+                    self._look()
+                    if bar is not None:
+                        done = self.epoch * len(self.batches) + self.step
+                        bar.update(done, self._means())
+                if interrupted():
+                    self.seconds += time.monotonic() - started
+                    self._stop()
+            self._look()
+            self.seconds += time.monotonic() - started
+            self._end_epoch()
+            if bar is not None:
+                bar.update(self.epoch * len(self.batches), self._shown())
+
+    def _one_step(self, x: Batch, y: Tensor) -> None:
+        if self.capture and self._full(y):
+            if self.graph is None:
+                self.graph = self._try_capture(x, y)
+            if self.graph is not None:
+                self.augmenter.sampler.advance()
+                self.recent.append(self.graph.replay(x, y))
+                return
+        self.recent.append(self._eager_step(x, y))
+
+    def _eager_step(self, x: Batch, y: Tensor) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.augmenter.loss(self._forward, x, y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.parts.values_tensor
+
+    def _forward(self, x: Batch) -> Tensor:
+        if self.precision == "float32":
+            return self.model(x)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16):
+            prediction = self.model(x)
+        return prediction.float() if isinstance(prediction, Tensor) else prediction
+
+    def _full(self, y: Tensor) -> bool:
+        """Whether the batch has the size that all but the last of an epoch have."""
+        return not isinstance(self.batches, TensorBatches) or len(y) == self.batches.size
+
+    def _try_capture(self, x: Batch, y: Tensor) -> _CapturedStep | None:
+        try:
+            return _CapturedStep(self, x, y)
+        except RuntimeError as error:
+            # A network that waits for the device, or changes shapes, runs step by step instead.
+            self.capture = False
+            print(f"lieaugmenter: this step cannot be captured in a CUDA graph ({error})")
+            return None
+
+    def _set_rate(self) -> None:
+        total = self.epochs * len(self.batches)
+        done = self.epoch * len(self.batches) + self.step
+        rate = self.lr
+        if self.schedule == "cosine":
+            falling = 0.5 * (1 + math.cos(math.pi * done / total))
+            rate *= _LAST_RATE + (1 - _LAST_RATE) * falling
+        for group in self.optimizer.param_groups:
+            scaled = rate * group["rate_scale"]
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(scaled)
+            else:
+                group["lr"] = scaled
+
+    def _look(self) -> None:
+        """Add up the recent terms; stop if one of them, or a generator, is non-finite."""
+        if not self.recent:
+            return
+        block = torch.stack(self.recent).double().cpu()
+        first_step = self.step - len(self.recent)
+        self.recent.clear()
+        bad = ~block.isfinite()
+        if bool(bad.any()):
+            row = int(bad.any(1).nonzero()[0])
+            names = [n for n, b in zip(self.augmenter.terms, bad[row], strict=True) if b]
+            self._diverged(f"the {' and the '.join(names)} term", first_step + row)
+        if not bool(self.augmenter.generators.isfinite().all()):
+            self._diverged("the generators", self.step)
+        self.sums = [total + value for total, value in zip(self.sums, block.sum(0).tolist(), strict=True)]
+
+    def _diverged(self, what: str, step: int) -> None:
+        kept = f"The last good checkpoint is {self.saved_at}" if self.saved_at else "None was kept"
+        raise TrainingDiverged(
+            f"training stopped: {what} became non-finite in epoch {self.epoch + 1}, step "
+            f"{step + 1}. {kept}. Usual remedies: a smaller range of the coefficients, a longer "
+            f"warm-up, a smaller learning rate, inputs scaled to about 1"
+        )
+
+    def _means(self) -> dict[str, float]:
+        steps = max(self.step, 1)
+        terms = zip(self.augmenter.terms, self.sums, strict=True)
+        return {name: total / steps for name, total in terms}
+
+    def _shown(self) -> dict[str, float]:
+        shown = ["prediction", "equivariance", "validation"]
+        return {name: self.history.records[-1][name] for name in shown if name in self.history.records[-1]}
+
+    def _end_epoch(self) -> None:
+        record: dict[str, Any] = {"epoch": self.epoch + 1, **self._means()}
+        record["lr"] = float(self.optimizer.param_groups[0]["lr"])
+        record["range"] = float(self.augmenter.sampler.ranges().max())
+        if self.validation is not None:
+            record["validation"] = self._validate(*self.validation)
+        record["seconds"] = self.seconds
+        self.history.records.append(record)
+        self.epoch, self.step, self.seconds = self.epoch + 1, 0, 0.0
+        self.sums = [0.0] * len(self.sums)
+        self._save()
+        if self.on_epoch is not None:
+            self.on_epoch(record)
+
+    @torch.no_grad()
+    def _validate(self, x: Batch, y: Tensor) -> float:
+        self.model.eval()
+        predictions = in_chunks(
+            lambda chunk: self._forward(map_tensors(lambda t: t.to(self.device), chunk)), x, 4096
+        )
+        self.model.train()
+        y = y.to(self.device)
+        shaped = predictions.reshape(y.shape) if y.is_floating_point() else predictions
+        return float(prediction_loss(shaped, y, absolute=self.augmenter.objective.absolute))
+
+    def _save(self) -> None:
+        if self.run is None:
+            return
+        save_checkpoint(
+            self.run.checkpoint_path,
+            model=self.model,
+            augmenter=self.augmenter,
+            optimizer=self.optimizer,
+            progress={
+                "epoch": self.epoch,
+                "step": self.step,
+                "sums": self.sums,
+                "seconds": self.seconds,
+                "records": self.history.records,
+            },
+        )
+        self.run.write_metrics(self.history.records)
+        self.saved_at = f"{self.run.checkpoint_path} (epoch {self.epoch})"
+
+    def restore(self) -> None:
+        """Continue where the run's checkpoint stopped; from the start if there is none yet."""
+        assert self.run is not None  # fit() checks it
+        if not self.run.checkpoint_path.exists():
+            return
+        progress = load_checkpoint(
+            self.run.checkpoint_path,
+            model=self.model,
+            augmenter=self.augmenter,
+            optimizer=self.optimizer,
+        )
+        self.epoch, self.step = progress["epoch"], progress["step"]
+        self.sums, self.seconds = progress["sums"], progress["seconds"]
+        self.history.records = progress["records"]
+        self.saved_at = f"{self.run.checkpoint_path} (epoch {self.epoch})"
+
+    def _stop(self) -> None:
+        """Leave on Ctrl-C: with tensors the checkpoint is exactly here, with a DataLoader it is
+        the end of the last epoch."""
+        self._look()
+        if isinstance(self.batches, TensorBatches):
+            self._save()
+        if self.run is None:
+            raise KeyboardInterrupt("interrupted; no run folder was given, so nothing was kept")
+        raise KeyboardInterrupt(f"interrupted; continue with: lieaugmenter resume {self.run.path}")
+
+
+class _CapturedStep:
+    """One whole training step recorded in a CUDA graph, replayed on new batches."""
+
+    def __init__(self, trainer: _Trainer, x: Batch, y: Tensor) -> None:
+        self.x = map_tensors(torch.clone, x)
+        self.y = y.clone()
+        before = _snapshot(trainer)
+        random = torch.cuda.get_rng_state()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_CAPTURE_WARMUP):
+                trainer._eager_step(self.x, self.y)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(self.graph):
+                self.terms = trainer._eager_step(self.x, self.y)
+        finally:
+            _restore(trainer, before)
+            torch.cuda.set_rng_state(random)
+
+    def replay(self, x: Batch, y: Tensor) -> Tensor:
+        for static, new in zip(tensors_of(self.x), tensors_of(x), strict=True):
+            static.copy_(new)
+        self.y.copy_(y)
+        self.graph.replay()
+        return self.terms.clone()
+
+
+def _state_tensors(trainer: _Trainer) -> list[Tensor]:
+    tensors = list(trainer.model.state_dict().values())
+    tensors += list(trainer.augmenter.state_dict().values())
+    for entries in trainer.optimizer.state.values():
+        tensors += [value for value in entries.values() if isinstance(value, Tensor)]
+    return tensors
+
+
+def _snapshot(trainer: _Trainer) -> dict[int, Tensor]:
+    return {tensor.data_ptr(): tensor.clone() for tensor in _state_tensors(trainer)}
+
+
+@torch.no_grad()
+def _restore(trainer: _Trainer, before: dict[int, Tensor]) -> None:
+    """Undo the steps taken for the capture: optimiser state that was not there becomes zero."""
+    for tensor in _state_tensors(trainer):
+        if tensor.data_ptr() in before:
+            tensor.copy_(before[tensor.data_ptr()])
+        else:
+            tensor.zero_()
+    trainer.augmenter.sampler.recount()
+
+
+def pick_device(device: str | torch.device) -> torch.device:
+    """The device asked for; for ``"auto"`` a GPU if there is one."""
+    if str(device) == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={str(device)!r}, but this machine has no usable CUDA device")
+    return chosen
+
+
+def _make_optimizer(
+    model: nn.Module,
+    augmenter: LieAugmenter,
+    lr: float,
+    factory: Callable[[list[dict[str, Any]]], Optimizer] | None,
+    device: torch.device,
+) -> Optimizer:
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in module.parameters() if p.requires_grad]}
+        for module in (model, augmenter)
+    ]
+    groups = [group for group in groups if group["params"]]
+    if not groups:
+        raise ValueError("neither the model nor the augmenter has a parameter to train")
+    if factory is not None:
+        made = factory(groups)
+        # The schedule multiplies whatever rates the user's optimiser came with.
+        for group in made.param_groups:
+            group["rate_scale"] = float(group["lr"]) / lr
+        return made
+    for group in groups:
+        group["rate_scale"] = 1.0
+    if device.type == "cuda":
+        rate = torch.tensor(lr, device=device)
+        return torch.optim.Adam(groups, lr=rate, fused=True, capturable=True)
+    return torch.optim.Adam(groups, lr=lr, fused=device.type == "cpu")
+
+
+@contextmanager
+def _forked_rng(device: torch.device) -> Iterator[None]:
+    """Seed freely inside; the caller's random state is untouched."""
+    devices = [device.index or 0] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        yield
+
+
+@contextmanager
+def _graceful_interrupt() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a question the loop asks; the second acts at once."""
+    asked = False
+
+    def ask(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    if current_thread() is not main_thread():
+        with nullcontext():
+            yield lambda: False
+        return
+    previous = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, previous)

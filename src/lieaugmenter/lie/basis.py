@@ -1,0 +1,195 @@
+"""The generators: a learnable or fixed (c, d, d) tensor that carries its structure with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+# The paper's constant; after normalisation only the ratio between entries matters.
+INITIAL_VALUE = 1e-2
+# Tie-breaking noise relative to INITIAL_VALUE: six generators of QM9 separate within an epoch.
+_TIE_BREAK = 0.1
+INITIALISATIONS = ("constant", "tie-breaking")
+# 512 x 512 entries a generator: beyond it one generator outweighs most networks.
+LARGEST_DIM = 512
+
+
+def block_mask(blocks: Sequence[int]) -> Bool[Tensor, "d d"]:
+    """Mask of square blocks along the diagonal: features interact only within their block.
+
+    >>> block_mask([2, 1]).int()
+    tensor([[1, 1, 0],
+            [1, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
+    """
+    if not blocks or any(size < 1 for size in blocks):
+        raise ValueError(f"blocks={list(blocks)}: every block needs a size of at least 1")
+    return torch.block_diag(*(torch.ones(size, size) for size in blocks)).bool()
+
+
+def check_mask(mask: Tensor, dim: int) -> Bool[Tensor, "d d"]:
+    """A boolean (d, d) mask, or an error that says what is wrong with the one given."""
+    if tuple(mask.shape) != (dim, dim):
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}; a generator acts from R^{dim} to R^{dim}, "
+            f"so the mask must be ({dim}, {dim})"
+        )
+    if not bool(((mask == 0) | (mask == 1)).all()):
+        raise ValueError("mask must hold only 0 and 1 (or False and True)")
+    if not bool(mask.any()):
+        raise ValueError("mask forbids every entry: no generator is left to learn")
+    return mask.bool()
+
+
+class _Normalise(torch.autograd.Function):
+    """Mask, then scale each generator to a given Frobenius norm, Eq. (38).
+
+    By hand because it runs in every step on a few dozen numbers, where the count of operations is
+    the cost.
+    """
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]  # torch types it *args
+        ctx: Any, raw: Tensor, mask: Tensor, norm: float
+    ) -> Tensor:
+        length = torch.linalg.vector_norm(raw * mask, dim=(-2, -1), keepdim=True)
+        factor = mask * (norm / length)
+        generators = raw * factor
+        ctx.save_for_backward(generators, factor)
+        ctx.norm = norm
+        return generators
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        generators, factor = ctx.saved_tensors
+        along = (gradient * generators).sum((-2, -1), keepdim=True)
+        across = torch.addcmul(gradient, generators, along, value=-1.0 / ctx.norm**2)
+        return across * factor, None, None
+
+
+class GeneratorBasis(nn.Module):
+    """c generators of size d × d, learnable or fixed.
+
+    The normalised generators are a function of the raw parameter in every forward pass: mask
+    first, then scale to ‖L‖_F = √D. The mask is a buffer, so a saved basis is already masked.
+
+    Parameters
+    ----------
+    n_generators, dim
+        c and d.
+    space_dim
+        D in ‖L‖_F = √D: the dimension of the space acted on (2 for images, d for vectors).
+        `dim` unless given.
+    mask
+        (d, d) of 0 and 1: entries that may differ from zero. All of them unless given.
+    init
+        ``"constant"``, the paper's (every entry 1e-2), or ``"tie-breaking"``, the same with a
+        little noise, so that several generators do not start as one. Unless given: constant for
+        one generator, tie-breaking for more.
+    generator
+        Source of the noise.
+
+    Examples
+    --------
+    >>> basis = GeneratorBasis(1, 4, mask=block_mask([2, 2]))
+    >>> basis().shape, round(float(basis().norm()), 4)
+    (torch.Size([1, 4, 4]), 2.0)
+    """
+
+    raw: Tensor
+    mask: Tensor
+
+    def __init__(
+        self,
+        n_generators: int,
+        dim: int,
+        *,
+        space_dim: int | None = None,
+        mask: Tensor | None = None,
+        init: str | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if n_generators < 1 or dim < 1:
+            raise ValueError(
+                f"n_generators={n_generators} and dim={dim}: both must be at least 1"
+            )
+        if dim > LARGEST_DIM:
+            raise ValueError(
+                f"dim={dim}: {dim * dim:,} entries per generator and O(d³) exponentials "
+                f"(at most {LARGEST_DIM} are supported). Use action='image' for pixels, or group "
+                f"the features into points of a small dimension"
+            )
+        if init is None:
+            init = "constant" if n_generators == 1 else "tie-breaking"
+        if init not in INITIALISATIONS:
+            raise ValueError(
+                f"unknown init {init!r}; choose from {', '.join(sorted(INITIALISATIONS))}"
+            )
+        self.norm = math.sqrt(space_dim or dim)
+        raw = torch.full((n_generators, dim, dim), INITIAL_VALUE)
+        if init == "tie-breaking":
+            raw += torch.randn(raw.shape, generator=generator) * INITIAL_VALUE * _TIE_BREAK
+        self.raw = nn.Parameter(raw)
+        allowed = torch.ones(dim, dim).bool() if mask is None else check_mask(mask, dim)
+        self.register_buffer("mask", allowed.to(raw.dtype))
+        self.norms = [self.norm] * n_generators
+
+    @classmethod
+    def fixed(cls, generators: Tensor) -> GeneratorBasis:
+        """A basis that is given, not learned: kept as it is, neither masked nor scaled.
+
+        Parameters
+        ----------
+        generators
+            (c, d, d).
+        """
+        if generators.ndim != 3 or generators.shape[1] != generators.shape[2]:
+            raise ValueError(
+                f"generators have shape {tuple(generators.shape)}; expected (c, d, d)"
+            )
+        if not bool(generators.isfinite().all()):
+            raise ValueError("generators hold non-finite values")
+        basis = cls(*generators.shape[:2])
+        basis.mask.copy_((generators != 0).any(0))
+        basis.norms = [float(norm) for norm in generators.flatten(1).norm(dim=1)]
+        del basis.raw
+        basis.register_buffer("raw", generators.detach().clone())
+        return basis
+
+    @property
+    def learnable(self) -> bool:
+        """Whether the generators are trained."""
+        return isinstance(self.raw, nn.Parameter)
+
+    @property
+    def n_generators(self) -> int:
+        """c."""
+        return self.raw.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.raw.shape[-1]
+
+    def forward(self) -> Float[Tensor, "c d d"]:
+        """The generators, (c, d, d): masked and of norm √D if learned, as given if fixed."""
+        if not self.learnable:
+            return self.raw
+        return _Normalise.apply(self.raw, self.mask, self.norm)
+
+    def freeze(self) -> GeneratorBasis:
+        """A fixed basis with the present generators."""
+        return GeneratorBasis.fixed(self().detach())
+
+    def extra_repr(self) -> str:
+        kind = "learnable" if self.learnable else "fixed"
+        allowed = int(self.mask.sum())
+        return f"{self.n_generators} {kind} of size {self.dim}, {allowed} free entries each"

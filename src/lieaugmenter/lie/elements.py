@@ -1,0 +1,227 @@
+"""Group elements as values: sampled once, they move x and y, are stored, replayed and inverted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lieaugmenter.lie.exponential import (
+    act_by_matrices,
+    act_by_one_generator,
+    act_by_series,
+    exponentials,
+)
+
+# Above this size a matrix per view costs more than the series on the vectors themselves.
+_LARGEST_MATRIX = 16
+
+
+@dataclass(frozen=True)
+class Elements:
+    """A batch of group elements, Eq. (1) and the product of exponentials, Eq. (12).
+
+    Each element is g = r · exp(A_1) · … · exp(A_R) with A_s = sum_i w_i^(s) L_i, where r is one of
+    the discrete `components` (the identity when there are none). With R = 1 and no components it
+    is the paper's single exponential.
+
+    Parameters
+    ----------
+    coefficients
+        w, (batch, views, factors, c) or (batch, views, c) for one factor.
+    basis
+        The generators L_i, (c, d, d).
+    bound
+        An upper bound on the norm of every A_s. Samplers know it in advance; without it, it is
+        measured, which waits for the device once.
+    components
+        Discrete representatives r, (m, d, d), and for each element which one it uses.
+    component_index
+        (batch, views), integers below m.
+    rows
+        How many leading rows of the generators may differ from zero: d - 1 in homogeneous
+        coordinates, all of them unless given. Knowing it saves time, nothing else.
+    component_first
+        True for elements exp(A_1) · … · exp(A_R) · r, in which r acts on x before the exponentials:
+        the form that inverses take.
+
+    Examples
+    --------
+    >>> turn = torch.tensor([[[0.0, -1.0], [1.0, 0.0]]])
+    >>> quarter = Elements(torch.full((1, 1, 1), torch.pi / 2), turn)
+    >>> quarter.apply(torch.tensor([[1.0, 0.0]])).round(decimals=3).abs()
+    tensor([[[0., 1.]]])
+    """
+
+    coefficients: Float[Tensor, "batch views factors c"]
+    basis: Float[Tensor, "c d d"]
+    bound: float | None = None
+    components: Float[Tensor, "m d d"] | None = None
+    component_index: Int[Tensor, "batch views"] | None = None
+    component_first: bool = False
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.coefficients.ndim == 3:
+            object.__setattr__(self, "coefficients", self.coefficients.unsqueeze(2))
+        if self.coefficients.ndim != 4 or self.coefficients.shape[-1] != self.basis.shape[0]:
+            raise ValueError(
+                f"coefficients of shape {tuple(self.coefficients.shape)} do not fit a basis of "
+                f"{self.basis.shape[0]} generators; expected (batch, views, c)"
+            )
+        if self.bound is None:
+            norms = self.basis.detach().flatten(1).norm(dim=1)
+            reach = (self.coefficients.detach().abs() * norms).sum(-1)
+            object.__setattr__(self, "bound", float(reach.max()) if reach.numel() else 0.0)
+
+    @property
+    def batch(self) -> int:
+        """Number of samples."""
+        return self.coefficients.shape[0]
+
+    @property
+    def views(self) -> int:
+        """Number of elements of each sample (K)."""
+        return self.coefficients.shape[1]
+
+    @property
+    def dim(self) -> int:
+        """Size d of the matrices."""
+        return self.basis.shape[-1]
+
+    @property
+    def _norm(self) -> float:
+        assert self.bound is not None  # set in __post_init__
+        return self.bound
+
+    def _component(self) -> Float[Tensor, "batch views d d"] | None:
+        if self.components is None or self.component_index is None:
+            return None
+        return self.components[self.component_index]
+
+    @property
+    def _known_norm(self) -> float | None:
+        """The bound where waiting for the device would cost; on a CPU measuring is cheaper than
+        the squarings that a loose bound asks for."""
+        return self._norm if self.basis.is_cuda else None
+
+    @property
+    def _free_rows(self) -> int | None:
+        """`rows`, where nothing acts on the vectors after the exponential."""
+        alone = self.coefficients.shape[2] == 1 and self.components is None
+        return self.rows if alone else None
+
+    def _exponential(self, factor: int) -> Float[Tensor, "batch views d d"]:
+        coefficients = self.coefficients[:, :, factor].flatten(0, 1)
+        matrices = exponentials(self.basis, coefficients, self._known_norm, self.rows)
+        return matrices.unflatten(0, (self.batch, self.views))
+
+    def matrices(self) -> Float[Tensor, "batch views d d"]:
+        """The elements as matrices, (batch, views, d, d)."""
+        with torch.autocast(self.basis.device.type, enabled=False):
+            product = self._exponential(0)
+            for factor in range(1, self.coefficients.shape[2]):
+                product = product @ self._exponential(factor)
+            component = self._component()
+            if component is None:
+                return product
+            return product @ component if self.component_first else component @ product
+
+    def inverse(self) -> Elements:
+        """The inverse elements: exp(-A_R) · … · exp(-A_1) · r⁻¹."""
+        components = self.components
+        return replace(
+            self,
+            coefficients=-self.coefficients.flip(2),
+            components=None if components is None else torch.linalg.inv(components),
+            component_first=not self.component_first,
+        )
+
+    def per_view(self) -> Elements:
+        """The same elements, one view for each of batch · views samples."""
+        index = self.component_index
+        return replace(
+            self,
+            coefficients=self.coefficients.flatten(0, 1).unsqueeze(1),
+            component_index=None if index is None else index.reshape(-1, 1),
+        )
+
+    def apply(self, x: Float[Tensor, "batch *n d"]) -> Float[Tensor, "batch views *n d"]:
+        """g x for every element of every sample, all vectors of a sample moved alike.
+
+        Runs in float32 or better, also under autocast. Forms no matrix when it need not: one
+        generator shares the powers of L between all views, many generators of a large d act by
+        their series.
+
+        Parameters
+        ----------
+        x
+            (batch, ..., d).
+
+        Returns
+        -------
+        Tensor
+            (batch, views, ..., d).
+        """
+        with torch.autocast(x.device.type, enabled=False):
+            vectors = x.reshape(self.batch, -1, self.dim)
+            moved = self._apply_to_vectors(_at_least(vectors, self.basis.dtype))
+            if moved.shape[-1] < self.dim:
+                still = vectors[:, None, :, moved.shape[-1] :].expand(-1, self.views, -1, -1)
+                moved = torch.cat([moved, still], dim=-1)
+            return moved.reshape(self.batch, self.views, *x.shape[1:])
+
+    def apply_to_points(
+        self, points: Float[Tensor, "batch *n e"]
+    ) -> Float[Tensor, "batch views *n e"]:
+        """Move points of R^(d-1) by elements in homogeneous coordinates: p ↦ A p + b.
+
+        Parameters
+        ----------
+        points
+            (batch, ..., d - 1).
+
+        Returns
+        -------
+        Tensor
+            (batch, views, ..., d - 1).
+        """
+        with torch.autocast(points.device.type, enabled=False):
+            e = self.dim - 1
+            flat = _at_least(points.reshape(self.batch, -1, e), self.basis.dtype)
+            lifted = torch.nn.functional.pad(flat, (0, 1), value=1.0)
+            moved = self._apply_to_vectors(lifted)[..., :e]
+            return moved.reshape(self.batch, self.views, *points.shape[1:])
+
+    def _apply_to_vectors(
+        self, vectors: Float[Tensor, "batch n d"]
+    ) -> Float[Tensor, "batch views n d"]:
+        c = self.basis.shape[0]
+        component = self._component()
+        if component is not None and self.component_first:
+            vectors = (vectors.unsqueeze(1) @ component.mT).flatten(0, 1)
+            own = replace(self.per_view(), components=None, component_index=None)
+            return own._apply_to_vectors(vectors).view(self.batch, self.views, -1, self.dim)
+        moved = self._act_by_factor(self.coefficients[:, :, -1], vectors)
+        for factor in range(self.coefficients.shape[2] - 2, -1, -1):
+            own = self.coefficients[:, :, factor].reshape(-1, 1, c)
+            moved = self._act_by_factor(own, moved.flatten(0, 1)).reshape(moved.shape)
+        return moved if component is None else moved @ component.mT
+
+    def _act_by_factor(self, coefficients: Tensor, vectors: Tensor) -> Tensor:
+        c, d, _ = self.basis.shape
+        if c == 1:
+            weights = coefficients.squeeze(-1)
+            return act_by_one_generator(self.basis[0], weights, vectors, self._norm)
+        if d <= _LARGEST_MATRIX or vectors.shape[1] >= d:
+            return act_by_matrices(
+                self.basis, coefficients, vectors, self._known_norm, self._free_rows
+            )
+        return act_by_series(self.basis, coefficients, vectors, self._norm)
+
+
+def _at_least(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in the given precision, or in its own if that is higher."""
+    return x if x.dtype == dtype else x.to(torch.promote_types(x.dtype, dtype))

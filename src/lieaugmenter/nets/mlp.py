@@ -1,0 +1,45 @@
+"""A multilayer perceptron on flattened samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """Linear layers with ReLU between them; samples and outputs may have any shape.
+
+    Parameters
+    ----------
+    in_shape, out_shape
+        Shapes of one sample and of one output, without the batch axis.
+    hidden
+        Widths of the hidden layers. Three of them make the paper's four linear layers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> MLP((3, 8), (3, 8))(torch.zeros(5, 3, 8)).shape
+    torch.Size([5, 3, 8])
+    """
+
+    def __init__(
+        self,
+        in_shape: Sequence[int],
+        out_shape: Sequence[int],
+        hidden: Sequence[int] = (128, 128, 128),
+    ) -> None:
+        super().__init__()
+        self.out_shape = tuple(out_shape)
+        widths = [math.prod(in_shape), *hidden]
+        layers: list[nn.Module] = []
+        for before, after in zip(widths, widths[1:], strict=False):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        layers.append(nn.Linear(widths[-1], math.prod(out_shape)))
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+        return self.layers(x.flatten(1)).view(len(x), *self.out_shape)
