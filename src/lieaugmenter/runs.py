@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -33,8 +34,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -78,10 +79,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def environment() -> dict[str, Any]:
     """What a number depends on besides the code: versions, machine, time."""
-    from lieaugmenter import __version__
-
     return {
-        "lieaugmenter": __version__,
+        # Taken from the loaded package: importing it here would reach up to every other room.
+        "lieaugmenter": sys.modules["lieaugmenter"].__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -110,6 +110,18 @@ class RunFolder:
     @classmethod
     def create(cls, path: str | Path, config: Mapping[str, Any]) -> RunFolder:
         """A new run; a folder that holds a run already is never overwritten."""
+        cls.ensure_new(path)
+        run = cls(path)
+        try:
+            write_json(run.config_path, {"schema": SCHEMA, **config})
+            write_json(run.path / "environment.json", environment())
+        except OSError as error:
+            raise RunError(f"cannot write to {run.path}: {error.strerror}") from None
+        return run
+
+    @classmethod
+    def ensure_new(cls, path: str | Path) -> None:
+        """Raise a `RunError` if there is a run, or a file, at that path."""
         run = cls(path)
         if run.path.exists() and not run.path.is_dir():
             raise RunError(f"{run.path} is a file; a run needs a folder of its own")
@@ -119,12 +131,6 @@ class RunFolder:
             if not run.finished:
                 advice += f", or continue it: lieaugmenter resume {run.path}"
             raise RunError(f"{run.path} holds {state}, which is never overwritten; {advice}")
-        try:
-            write_json(run.config_path, {"schema": SCHEMA, **config})
-            write_json(run.path / "environment.json", environment())
-        except OSError as error:
-            raise RunError(f"cannot write to {run.path}: {error.strerror}") from None
-        return run
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:

@@ -89,7 +89,7 @@ class Action(ABC):
         elements = Elements(coefficients.expand(batch_size(x), -1, -1), generator.unsqueeze(0))
         return map_tensors(lambda y: (y[:, 0] - y[:, 1]) / (2 * step), self.act(elements, x))
 
-    def check(self, x: Batch, name: str = "X") -> None:
+    def check(self, x: Batch, name: str = "X") -> None:  # noqa: B027  # nothing to check is fine
         """Raise ValueError with a message for users if x is not a batch of these samples."""
 
     def moving(self, x: Batch) -> Tensor:

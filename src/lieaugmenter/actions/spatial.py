@@ -104,15 +104,14 @@ class ImageAction(Action):
         return -(along_columns * flow_right - along_rows * flow_up)
 
     def check(self, x: Batch, name: str = "X") -> None:
-        shape = tuple(getattr(x, "shape", ()))
+        shape: tuple[int, ...] = tuple(getattr(x, "shape", ()))
         if len(shape) != 4:
             raise ValueError(
                 f"{name} has shape {shape}. action='image' expects (N, C, H, W); for grey images "
                 f"without a channel axis pass {name}[:, None]"
             )
         if shape[1] > 16 and shape[3] <= 4:
-            n, height, width, channels = shape
-            features = height * width * channels
+            features = shape[1] * shape[2] * shape[3]
             raise ValueError(
                 f"{name} has shape {shape}. action='image' expects channels first (N, C, H, W). "
                 f"Pass {name}.transpose(0, 3, 1, 2), or action='vector' to treat pixels as "

@@ -54,7 +54,7 @@ class StructuredAction(Action):
             raise ValueError(f"masks name fields that do not move: {', '.join(unknown)}")
 
     def _each(self, x: Batch) -> dict[str | int, Tensor]:
-        items = dict(x) if isinstance(x, Mapping) else dict(enumerate(x))
+        items: dict[str | int, Tensor] = dict(x if isinstance(x, Mapping) else enumerate(x))
         missing = [name for name in [*self.fields, *self.masks.values()] if name not in items]
         if missing:
             raise ValueError(f"the input has no field {missing[0]!r}; it has {list(items)}")

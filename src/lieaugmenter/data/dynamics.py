@@ -44,9 +44,7 @@ def true_generator() -> Float[Tensor, "1 8 8"]:
     return diagonal(so(2), 4)
 
 
-def two_body(
-    n_train: int = 814, n_test: int = 790, *, steps: int = 1, seed: int = 0
-) -> TwoBody:
+def two_body(n_train: int = 814, n_test: int = 790, *, steps: int = 1, seed: int = 0) -> TwoBody:
     """Generate the two-body task.
 
     Masses and the gravitational constant are 1. Training orbits start with body 1 in the lower

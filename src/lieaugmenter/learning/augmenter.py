@@ -300,8 +300,9 @@ class LieAugmenter(nn.Module):
     ) -> Float[Tensor, "batch *out"]:
         """Predict by averaging over K sampled elements, Eq. (39), or directly.
 
-        The output of each view is moved back by the inverse element before averaging. The model
-        is switched to evaluation mode for the call. The same seed gives the same prediction.
+        The output of each view is moved back by the inverse element before averaging. All samples
+        share the K elements, so that the prediction for one does not depend on its neighbours; the
+        same seed gives the same prediction. The model is switched to evaluation mode for the call.
 
         Parameters
         ----------
@@ -328,17 +329,18 @@ class LieAugmenter(nn.Module):
         views = self.n_views if views is None else views
         device = self.term_weights.device
         rng = torch.Generator(device=device).manual_seed(seed)
+        drawn = self.sample(1, views, rng) if views else None
 
         def one_chunk(chunk: Batch) -> Tensor:
-            if views == 0:
+            if drawn is None:
                 direct = call(model, chunk)
                 return direct.softmax(-1) if average == "probabilities" else direct
-            elements = self.sample(len(tensors_of(chunk)[0]), views, rng)
+            elements = drawn.for_each(len(tensors_of(chunk)[0]))
             return averaged(
                 model, chunk, elements, action=self.action, output=self.output, average=average
             )
 
-        with _evaluating(model):
+        with _Evaluating(model):
             return in_chunks(one_chunk, x, batch_size)
 
     def freeze(self) -> LieAugmenter:
@@ -387,9 +389,7 @@ def map_tensors_pairwise(x: Batch, views: Batch) -> Batch:
     return map_tensors(lambda t: torch.cat([t.to((v := next(flat)).dtype), v.flatten(0, 1)]), x)
 
 
-def _joint_mask(
-    action: Action, mask: Tensor | None, blocks: Sequence[int] | None
-) -> Tensor | None:
+def _joint_mask(action: Action, mask: Tensor | None, blocks: Sequence[int] | None) -> Tensor | None:
     if mask is not None and blocks is not None:
         raise ValueError("give mask= or blocks=, not both")
     if blocks is not None:
@@ -453,7 +453,7 @@ def _capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-class _evaluating:
+class _Evaluating:
     """Evaluation mode for the time of a block; a function that is no module is left alone."""
 
     def __init__(self, model: Any) -> None:

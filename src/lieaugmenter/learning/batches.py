@@ -30,9 +30,7 @@ class Batches(Protocol):
 class TensorBatches:
     """Shuffled batches of tensors; the order of an epoch is a function of seed and epoch alone."""
 
-    def __init__(
-        self, x: Batch, y: Tensor, size: int, *, seed: int, device: torch.device
-    ) -> None:
+    def __init__(self, x: Batch, y: Tensor, size: int, *, seed: int, device: torch.device) -> None:
         n = batch_size(x)
         if len(y) != n:
             raise ValueError(f"X has {n} rows, y has {len(y)}")

@@ -35,7 +35,7 @@ _LOOK_EVERY = 50
 _CAPTURE_WARMUP = 3
 
 
-class TrainingDiverged(RuntimeError):
+class TrainingDiverged(RuntimeError):  # noqa: N818  # it names what happened
     """A term of the objective or the generators became non-finite."""
 
 
@@ -130,9 +130,7 @@ def fit(
     if schedule not in SCHEDULES:
         raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
     if epochs < 1 or batch_size < 1 or not lr > 0:
-        raise ValueError(
-            f"epochs={epochs}, batch_size={batch_size}, lr={lr}: all must be positive"
-        )
+        raise ValueError(f"epochs={epochs}, batch_size={batch_size}, lr={lr}: all must be positive")
     if resume and run is None:
         raise ValueError("resume=True needs run=, the folder to continue from")
     where = pick_device(device)
@@ -281,7 +279,9 @@ class _Trainer:
             self._diverged(f"the {' and the '.join(names)} term", first_step + row)
         if not bool(self.augmenter.generators.isfinite().all()):
             self._diverged("the generators", self.step)
-        self.sums = [total + value for total, value in zip(self.sums, block.sum(0).tolist(), strict=True)]
+        self.sums = [
+            total + value for total, value in zip(self.sums, block.sum(0).tolist(), strict=True)
+        ]
 
     def _diverged(self, what: str, step: int) -> None:
         kept = f"The last good checkpoint is {self.saved_at}" if self.saved_at else "None was kept"
@@ -298,7 +298,11 @@ class _Trainer:
 
     def _shown(self) -> dict[str, float]:
         shown = ["prediction", "equivariance", "validation"]
-        return {name: self.history.records[-1][name] for name in shown if name in self.history.records[-1]}
+        return {
+            name: self.history.records[-1][name]
+            for name in shown
+            if name in self.history.records[-1]
+        }
 
     def _end_epoch(self) -> None:
         record: dict[str, Any] = {"epoch": self.epoch + 1, **self._means()}
@@ -362,7 +366,8 @@ class _Trainer:
 
     def _stop(self) -> None:
         """Leave on Ctrl-C: with tensors the checkpoint is exactly here, with a DataLoader it is
-        the end of the last epoch."""
+        the end of the last epoch.
+        """
         self._look()
         if isinstance(self.batches, TensorBatches):
             self._save()

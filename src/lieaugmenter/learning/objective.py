@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cosine_similarity, cross_entropy, l1_loss, mse_loss
 
-
 # Shorter vectors count as this long when a cosine is taken.
 _SHORTEST = 1e-8
 
@@ -196,9 +195,7 @@ class Objective:
         tau = self.smoothing
         functions = {
             "prediction": lambda: prediction_loss(prediction, y, absolute=self.absolute),
-            "equivariance": lambda: equivariance_loss(
-                view_prediction, view_target, smoothing=tau
-            ),
+            "equivariance": lambda: equivariance_loss(view_prediction, view_target, smoothing=tau),
             "similarity": lambda: similarity(x, views, smoothing=tau),
             "proximity": lambda: proximity(x, views),
             "sparsity": lambda: sparsity(basis, smoothing=tau),

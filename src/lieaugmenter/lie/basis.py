@@ -118,9 +118,7 @@ class GeneratorBasis(nn.Module):
     ) -> None:
         super().__init__()
         if n_generators < 1 or dim < 1:
-            raise ValueError(
-                f"n_generators={n_generators} and dim={dim}: both must be at least 1"
-            )
+            raise ValueError(f"n_generators={n_generators} and dim={dim}: both must be at least 1")
         if dim > LARGEST_DIM:
             raise ValueError(
                 f"dim={dim}: {dim * dim:,} entries per generator and O(d³) exponentials "
@@ -152,9 +150,7 @@ class GeneratorBasis(nn.Module):
             (c, d, d).
         """
         if generators.ndim != 3 or generators.shape[1] != generators.shape[2]:
-            raise ValueError(
-                f"generators have shape {tuple(generators.shape)}; expected (c, d, d)"
-            )
+            raise ValueError(f"generators have shape {tuple(generators.shape)}; expected (c, d, d)")
         if not bool(generators.isfinite().all()):
             raise ValueError("generators hold non-finite values")
         basis = cls(*generators.shape[:2])
@@ -171,12 +167,12 @@ class GeneratorBasis(nn.Module):
 
     @property
     def n_generators(self) -> int:
-        """c."""
+        """Number of generators, c."""
         return self.raw.shape[0]
 
     @property
     def dim(self) -> int:
-        """d."""
+        """Size of their matrices, d."""
         return self.raw.shape[-1]
 
     def forward(self) -> Float[Tensor, "c d d"]:

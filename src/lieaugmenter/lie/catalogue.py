@@ -134,7 +134,7 @@ def shears(n: int) -> Float[Tensor, "c n n"]:
 
 
 def torus(n: int) -> Float[Tensor, "c d d"]:
-    """n independent rotations of the planes (0, 1), (2, 3), …"""
+    """Independent rotations of the n planes (0, 1), (2, 3), …"""
     _check_size(n, 1, "torus")
     planes = range(0, 2 * n, 2)
     return _stack(_unit(2 * n, (i + 1, i, 1.0), (i, i + 1, -1.0)) for i in planes)

@@ -34,8 +34,8 @@ class Elements:
     basis
         The generators L_i, (c, d, d).
     bound
-        An upper bound on the norm of every A_s. Samplers know it in advance; without it, it is
-        measured, which waits for the device once.
+        An upper bound on the norm of every A_s. Samplers know it in advance, so that a GPU need
+        not be waited for; without it, and on a CPU, the norm is measured.
     components
         Discrete representatives r, (m, d, d), and for each element which one it uses.
     component_index
@@ -71,10 +71,6 @@ class Elements:
                 f"coefficients of shape {tuple(self.coefficients.shape)} do not fit a basis of "
                 f"{self.basis.shape[0]} generators; expected (batch, views, c)"
             )
-        if self.bound is None:
-            norms = self.basis.detach().flatten(1).norm(dim=1)
-            reach = (self.coefficients.detach().abs() * norms).sum(-1)
-            object.__setattr__(self, "bound", float(reach.max()) if reach.numel() else 0.0)
 
     @property
     def batch(self) -> int:
@@ -91,11 +87,6 @@ class Elements:
         """Size d of the matrices."""
         return self.basis.shape[-1]
 
-    @property
-    def _norm(self) -> float:
-        assert self.bound is not None  # set in __post_init__
-        return self.bound
-
     def _component(self) -> Float[Tensor, "batch views d d"] | None:
         if self.components is None or self.component_index is None:
             return None
@@ -103,9 +94,8 @@ class Elements:
 
     @property
     def _known_norm(self) -> float | None:
-        """The bound where waiting for the device would cost; on a CPU measuring is cheaper than
-        the squarings that a loose bound asks for."""
-        return self._norm if self.basis.is_cuda else None
+        """The bound on a GPU; on a CPU measuring costs less than a loose bound does."""
+        return self.bound if self.basis.is_cuda else None
 
     @property
     def _free_rows(self) -> int | None:
@@ -148,8 +138,17 @@ class Elements:
             component_index=None if index is None else index.reshape(-1, 1),
         )
 
+    def for_each(self, batch: int) -> Elements:
+        """The elements of a single sample, given to each of `batch` samples."""
+        index = self.component_index
+        return replace(
+            self,
+            coefficients=self.coefficients.expand(batch, -1, -1, -1),
+            component_index=None if index is None else index.expand(batch, -1),
+        )
+
     def apply(self, x: Float[Tensor, "batch *n d"]) -> Float[Tensor, "batch views *n d"]:
-        """g x for every element of every sample, all vectors of a sample moved alike.
+        """Move x by every element of every sample, all vectors of a sample moved alike.
 
         Runs in float32 or better, also under autocast. Forms no matrix when it need not: one
         generator shares the powers of L between all views, many generators of a large d act by
@@ -214,14 +213,14 @@ class Elements:
         c, d, _ = self.basis.shape
         if c == 1:
             weights = coefficients.squeeze(-1)
-            return act_by_one_generator(self.basis[0], weights, vectors, self._norm)
+            return act_by_one_generator(self.basis[0], weights, vectors, self._known_norm)
         if d <= _LARGEST_MATRIX or vectors.shape[1] >= d:
             return act_by_matrices(
                 self.basis, coefficients, vectors, self._known_norm, self._free_rows
             )
-        return act_by_series(self.basis, coefficients, vectors, self._norm)
+        return act_by_series(self.basis, coefficients, vectors, self._known_norm)
 
 
 def _at_least(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """x in the given precision, or in its own if that is higher."""
+    """Return x in the given precision, or in its own if that is higher."""
     return x if x.dtype == dtype else x.to(torch.promote_types(x.dtype, dtype))

@@ -1,9 +1,9 @@
 """The matrix exponential, and its action on vectors, by Taylor series of a degree known in advance.
 
-Two things set these apart from ``torch.linalg.matrix_exp``. The degree and the scaling follow from
-a bound on the norm that the caller knows without looking at the data, so nothing waits for the
-device and the whole step can be captured in a CUDA graph. And with one generator the powers of L
-are computed once and shared by all samples and views: exp(wL)x = sum_t w^t/t! L^t x.
+Two things set these apart from ``torch.linalg.matrix_exp``. The degree and the scaling can follow
+from a bound on the norm that the caller knows without looking at the data, so that nothing waits
+for the device and the whole step can be captured in a CUDA graph. And with one generator the powers
+of L are computed once and shared by all samples and views: exp(wL)x = sum_t w^t/t! L^t x.
 
 The backward passes are written by hand: at d = 8 the time goes into the number of small
 operations, not into arithmetic. They can be differentiated once.
@@ -56,6 +56,12 @@ def squarings(bound: float, dtype: torch.dtype) -> int:
     """
     reach = (torch.finfo(dtype).eps / 2 * math.factorial(9)) ** (1 / 9)
     return max(0, math.ceil(math.log2(max(bound, 1e-30) / reach)))
+
+
+def spectral_bound(matrix: Float[Tensor, "d d"]) -> float:
+    """An upper bound on the spectral norm, √(‖L‖₁ ‖L‖∞); waits for the device."""
+    sizes = matrix.detach().abs()
+    return math.sqrt(float(sizes.sum(0).max()) * float(sizes.sum(1).max()))
 
 
 @lru_cache(maxsize=64)
@@ -226,7 +232,8 @@ def _exponentiate(a: Tensor, stack: _Stack, bound: float | None) -> list[Tensor]
 
     Returns what the backward pass needs, and the result last.
     """
-    doublings = squarings(stack.norm(a) if bound is None else bound, a.dtype)
+    bound = stack.norm(a) if bound is None else bound
+    doublings = squarings(bound, a.dtype) if math.isfinite(bound) else 0
     a = a.mul_(0.5**doublings)
     a2 = stack.product(a, a)
     p4 = torch.mul(a, _X1).add_(a2, alpha=_X2)
@@ -285,7 +292,7 @@ class _Exponentials(torch.autograd.Function):
 
 
 class _ManyGenerators(torch.autograd.Function):
-    """exp(sum_i w_i L_i) x by matrices: those of a sample's views lie side by side in one product."""
+    """exp(sum_i w_i L_i) x: the matrices of a sample's views lie side by side in one product."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]  # torch types it *args
@@ -373,7 +380,7 @@ def act_by_one_generator(
     generator: Float[Tensor, "d d"],
     weights: Float[Tensor, "batch views"],
     x: Float[Tensor, "batch n d"],
-    bound: float,
+    bound: float | None = None,
 ) -> Float[Tensor, "batch views n d"]:
     """exp(w L) x for every weight w of every sample, without forming a matrix per view.
 
@@ -386,17 +393,18 @@ def act_by_one_generator(
     x
         n vectors for each sample, (batch, n, d): all of them are moved by the same element.
     bound
-        An upper bound on the norm of w L.
+        An upper bound on the norm of every w L; measured if not given, which waits for the device.
 
     Returns
     -------
     Tensor
         (batch, views, n, d), once differentiable in all three tensors.
     """
+    if bound is None:
+        bound = spectral_bound(generator) * float(weights.detach().abs().max())
     batch, views = weights.shape
     _, n, d = x.shape
-    steps = max(1, math.ceil(bound / LARGEST_SERIES))
-    length = series_length(bound / steps, x.dtype)
+    steps, length = _plan(bound, x.dtype)
     weights = weights / steps if steps > 1 else weights
     moved = _OneGenerator.apply(generator, weights, x, length)
     for _ in range(steps - 1):
@@ -404,6 +412,15 @@ def act_by_one_generator(
             generator, weights.reshape(-1, 1), moved.reshape(-1, n, d), length
         )
     return moved.reshape(batch, views, n, d)
+
+
+def _plan(bound: float, dtype: torch.dtype) -> tuple[int, int]:
+    """In how many steps to take the exponential, and how many terms each needs."""
+    if not math.isfinite(bound):
+        # Non-finite coefficients or generators: one step, whose result is non-finite as well.
+        return 1, 1
+    steps = max(1, math.ceil(bound / LARGEST_SERIES))
+    return steps, series_length(bound / steps, dtype)
 
 
 def act_by_matrices(
@@ -441,7 +458,7 @@ def act_by_series(
     basis: Float[Tensor, "c d d"],
     coefficients: Float[Tensor, "batch views c"],
     x: Float[Tensor, "batch n d"],
-    bound: float,
+    bound: float | None = None,
 ) -> Float[Tensor, "batch views n d"]:
     """exp(sum_i w_i L_i) x by applying the scaled Taylor series to the vectors themselves.
 
@@ -456,7 +473,7 @@ def act_by_series(
     x
         (batch, n, d).
     bound
-        An upper bound on the norm of sum_i w_i L_i.
+        An upper bound on the norm of every sum_i w_i L_i, measured if not given.
 
     Returns
     -------
@@ -464,8 +481,10 @@ def act_by_series(
         (batch, views, n, d).
     """
     c, d, _ = basis.shape
-    steps = max(1, math.ceil(bound / LARGEST_SERIES))
-    length = series_length(bound / steps, x.dtype)
+    if bound is None:
+        norms = torch.stack([basis.new_tensor(spectral_bound(generator)) for generator in basis])
+        bound = float((coefficients.detach().abs() @ norms).max())
+    steps, length = _plan(bound, x.dtype)
     stacked = basis.permute(2, 0, 1).reshape(d, c * d)
     weights = (coefficients / steps)[:, :, None, :, None]
     moved = x[:, None].expand(-1, coefficients.shape[1], -1, -1)

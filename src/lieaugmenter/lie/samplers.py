@@ -32,9 +32,7 @@ class Sampler(nn.Module, ABC):
     grown: Tensor
     step: Tensor
 
-    def __init__(
-        self, range: float, *, warmup_steps: int = 0, warmup_start: float = 0.1
-    ) -> None:
+    def __init__(self, range: float, *, warmup_steps: int = 0, warmup_start: float = 0.1) -> None:
         super().__init__()
         if not (range > 0 and math.isfinite(range)):
             raise ValueError(f"range={range}: the range of the coefficients must be positive")
@@ -71,16 +69,20 @@ class Sampler(nn.Module, ABC):
         super()._load_from_state_dict(*args, **kwargs)
         self.recount()
 
+    @abstractmethod
     def forward(
         self, shape: tuple[int, ...], generator: torch.Generator | None = None
     ) -> Float[Tensor, "..."]:
         """Coefficients of the given shape (..., c), reparameterised where γ is learned."""
-        coefficients = self.draw(shape, generator)
-        return coefficients * self.grown if self.warmup_steps else coefficients
 
-    @abstractmethod
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-        """Coefficients at full range."""
+    def _unit(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+        """Numbers uniform on [-1, 1]."""
+        empty = torch.empty(shape, dtype=self.grown.dtype, device=self.grown.device)
+        return empty.uniform_(-1.0, 1.0, generator=generator)
+
+    def _warmed(self, coefficients: Tensor) -> Tensor:
+        """Coefficients of full range, shrunk to what the warm-up has reached."""
+        return coefficients * self.grown if self.warmup_steps else coefficients
 
     @property
     def reach(self) -> float:
@@ -99,9 +101,10 @@ class Sampler(nn.Module, ABC):
 class Uniform(Sampler):
     """w ~ U[-γ, γ], the paper's choice."""
 
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-        empty = torch.empty(shape, dtype=self.grown.dtype, device=self.grown.device)
-        return empty.uniform_(-self.range, self.range, generator=generator)
+    def forward(
+        self, shape: tuple[int, ...], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "..."]:
+        return self._warmed(self._unit(shape, generator).mul_(self.range))
 
 
 class IntegerGrid(Sampler):
@@ -110,9 +113,7 @@ class IntegerGrid(Sampler):
     A warm-up shrinks the set of integers, not the integers: the grid stays a grid.
     """
 
-    def __init__(
-        self, range: float, *, warmup_steps: int = 0, warmup_start: float = 0.1
-    ) -> None:
+    def __init__(self, range: float, *, warmup_steps: int = 0, warmup_start: float = 0.1) -> None:
         super().__init__(range, warmup_steps=warmup_steps, warmup_start=warmup_start)
         if range != int(range):
             raise ValueError(f"range={range}: an integer grid needs a whole number")
@@ -120,22 +121,21 @@ class IntegerGrid(Sampler):
     def forward(
         self, shape: tuple[int, ...], generator: torch.Generator | None = None
     ) -> Float[Tensor, "..."]:
-        empty = torch.empty(shape, dtype=self.grown.dtype, device=self.grown.device)
-        unit = empty.uniform_(-1.0, 1.0, generator=generator)
-        largest = (self.range * self.grown).round().clamp(min=1.0) if self.warmup_steps else self.range
-        # [-m - 1/2, m + 1/2) rounded: every integer of -m … m with the same probability.
-        return torch.clamp((unit * (largest + 0.5)).round(), min=-largest, max=largest)
-
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-        return self.forward(shape, generator)
+        largest = (self.range * self.grown).round().clamp(min=1.0)
+        # [-m - 1/2, m + 1/2] rounded: every integer of -m … m with the same probability.
+        spread = (self._unit(shape, generator) * (largest + 0.5)).round()
+        return torch.minimum(torch.maximum(spread, -largest), largest)
 
 
 class Normal(Sampler):
     """w ~ N(0, γ²), cut at five standard deviations."""
 
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    def forward(
+        self, shape: tuple[int, ...], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "..."]:
         empty = torch.empty(shape, dtype=self.grown.dtype, device=self.grown.device)
-        return empty.normal_(generator=generator).clamp_(-_NORMAL_CUT, _NORMAL_CUT) * self.range
+        normal = empty.normal_(generator=generator).clamp_(-_NORMAL_CUT, _NORMAL_CUT)
+        return self._warmed(normal.mul_(self.range))
 
     @property
     def reach(self) -> float:
@@ -178,9 +178,10 @@ class LearnableRange(Sampler):
         """γ_i at the end of the warm-up."""
         return self.cap * torch.sigmoid(self.logit)
 
-    def draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-        empty = torch.empty(shape, dtype=self.grown.dtype, device=self.grown.device)
-        return empty.uniform_(-1.0, 1.0, generator=generator) * self.learned()
+    def forward(
+        self, shape: tuple[int, ...], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "..."]:
+        return self._warmed(self._unit(shape, generator) * self.learned())
 
     @property
     def reach(self) -> float:

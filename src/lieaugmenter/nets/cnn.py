@@ -29,13 +29,13 @@ class CNN(nn.Module):
     torch.Size([2, 10])
     """
 
-    def __init__(
-        self, in_shape: tuple[int, int, int], n_outputs: int, *, width: int = 32
-    ) -> None:
+    def __init__(self, in_shape: tuple[int, int, int], n_outputs: int, *, width: int = 32) -> None:
         super().__init__()
         channels, height, width_px = in_shape
         if min(height, width_px) < 4:
-            raise ValueError(f"images of {height} × {width_px} pixels are too small: at least 4 × 4")
+            raise ValueError(
+                f"images of {height} × {width_px} pixels are too small: at least 4 × 4"
+            )
 
         def convolution(before: int, after: int) -> list[nn.Module]:
             return [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ class MLP(nn.Module):
         self.out_shape = tuple(out_shape)
         widths = [math.prod(in_shape), *hidden]
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]
         layers.append(nn.Linear(widths[-1], math.prod(out_shape)))
         self.layers = nn.Sequential(*layers)

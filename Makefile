@@ -1,0 +1,40 @@
+# make demo   set up and run the main job: discover the rotation in two-body orbits
+# make test   set up and run every test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test lint bench setup clean
+
+help:
+	@grep -E '^# make ' Makefile | cut -c3-
+
+demo: setup
+	$(BIN)/lieaugmenter demo
+
+# Two workers of one thread each: the tests are many and small.
+test: setup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+# make lint   style, types, and which room may import which
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+# make bench  the speed ratios of the README, written to benchmarks/results
+bench: setup
+	$(BIN)/python benchmarks/ratios.py
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "lieaugmenter needs Python 3.11 or newer; set PYTHON=... to one"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""What was found: comparisons with known bases, equivariance errors, the verdict."""

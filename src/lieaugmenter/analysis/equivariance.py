@@ -1,0 +1,106 @@
+"""How equivariant a predictor is: the paper's two errors, and the infinitesimal defect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lieaugmenter.actions.base import Action, Batch, map_tensors, tensors_of
+from lieaugmenter.lie.elements import Elements
+
+
+def _both_ways(
+    model: Callable[[Batch], Tensor],
+    x: Batch,
+    elements: Elements,
+    action: Action,
+    output: Action,
+) -> tuple[Tensor, Tensor]:
+    """Ψ(g x) and g Ψ(x), (batch, views, …)."""
+    views = map_tensors(lambda t: t.flatten(0, 1), action.act(elements, x))
+    moved_first = model(views).unflatten(0, (elements.batch, elements.views))
+    return moved_first, output.act(elements, model(x))
+
+
+@torch.no_grad()
+def averaged_equivariance_error(
+    model: Callable[[Batch], Tensor],
+    x: Batch,
+    elements: Elements,
+    *,
+    action: Action,
+    output: Action,
+) -> float:
+    """The paper's error, Eq. (40): both sides averaged over the elements before the norm.
+
+    Errors of different elements can cancel here; `equivariance_error` does not let them.
+
+    Returns
+    -------
+    float
+        Mean over samples of the L1 norm over outputs.
+    """
+    moved_first, moved_last = _both_ways(model, x, elements, action, output)
+    gap = moved_last.mean(1) - moved_first.mean(1)
+    return float(gap.flatten(1).abs().sum(1).mean())
+
+
+@torch.no_grad()
+def equivariance_error(
+    model: Callable[[Batch], Tensor],
+    x: Batch,
+    elements: Elements,
+    *,
+    action: Action,
+    output: Action,
+) -> float:
+    """The paper's second error: mean over samples and elements of ‖Ψ(g x) - g Ψ(x)‖₁.
+
+    It is the sample mean of the self-consistency discrepancy, Eq. (28).
+    """
+    moved_first, moved_last = _both_ways(model, x, elements, action, output)
+    return float((moved_first - moved_last).flatten(2).abs().sum(2).mean())
+
+
+@torch.no_grad()
+def distance_from_identity(elements: Elements) -> float:
+    """Mean of ‖g - I‖_F over elements: how far the augmentations reach."""
+    identity = torch.eye(elements.dim, dtype=elements.basis.dtype, device=elements.basis.device)
+    return float((elements.matrices() - identity).flatten(2).norm(dim=2).mean())
+
+
+def lie_derivative(
+    model: Callable[[Batch], Tensor],
+    x: Batch,
+    generator: Float[Tensor, "d d"],
+    *,
+    action: Action,
+    output: Action,
+) -> Float[Tensor, "batch out"]:
+    """J_Ψ(x) · (L x) - L Ψ(x): zero when Ψ is equivariant under exp(tL), for small t.
+
+    Parameters
+    ----------
+    model
+        Ψ, differentiable.
+    x
+        A batch.
+    generator
+        L.
+    action, output
+        How L acts on inputs and on outputs.
+
+    Returns
+    -------
+    Tensor
+        (batch, outputs).
+    """
+    velocity = action.differential(generator, x)
+    still = [not t.is_floating_point() for t in tensors_of(x)]
+    if any(still):
+        raise ValueError("the Lie derivative needs floating-point inputs in every field")
+    prediction, pushed, *_ = torch.func.jvp(model, (x,), (velocity,))
+    return (pushed - output.differential(generator, prediction)).flatten(1).detach()

@@ -1,0 +1,190 @@
+"""The verdict: what was found, how well it holds on held-out data, and what that does not prove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lieaugmenter.actions.base import Action, Batch
+from lieaugmenter.analysis.equivariance import lie_derivative
+
+# Below this share of explained variance a predictor has not learned the task.
+LEAST_QUALITY = 0.5
+# A direction whose defect is surely above this is no symmetry of the predictor.
+_REFUTED_ABOVE = 0.5
+_RANDOM_DIRECTIONS = 16
+_RESAMPLES = 400
+
+NOT_CERTIFIED = (
+    "This version measures evidence and does not certify: a certificate needs the same test on "
+    "permuted labels and agreement of several seeds, and neither was run."
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What can be said about the generators that were found.
+
+    Attributes
+    ----------
+    outcome
+        ``"certified"``, ``"refuted"`` or ``"inconclusive"``. This version never says certified.
+    group
+        Name of the group, None while it is not identified.
+    dimension
+        Number of generators.
+    defect
+        The largest, over generators, root mean square Lie derivative of the predictor on held-out
+        data, relative to that of random generators of the same structure and size: 0 for an exact
+        symmetry, about 1 for an arbitrary direction. None if it was not measured.
+    upper
+        Its 95 % bootstrap upper bound over samples.
+    quality
+        R² of the predictor on held-out data, or its accuracy above the majority class's, scaled
+        to [0, 1].
+    reasons
+        What the outcome rests on, in sentences.
+    """
+
+    outcome: str
+    group: str | None
+    dimension: int
+    defect: float | None = None
+    upper: float | None = None
+    quality: float | None = None
+    reasons: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for ``verdict.json``."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Verdict:
+        """The verdict that `to_json` wrote."""
+        return cls(**content)
+
+    def __str__(self) -> str:
+        found = f"{self.dimension} generator{'s' if self.dimension != 1 else ''}"
+        group = f", {self.group}" if self.group else ""
+        bound = ""
+        if self.defect is not None and self.upper is not None:
+            bound = f", defect {self.defect:.3f} (95 % upper bound {self.upper:.3f})"
+        return f"{self.outcome}: {found}{group}{bound}"
+
+
+def quality_of(prediction: Tensor, y: Tensor) -> float:
+    """R² for numbers; for labels, accuracy rescaled so that the majority class scores 0."""
+    if y.is_floating_point():
+        residual = (prediction.reshape(y.shape) - y).square().sum()
+        spread = (y - y.mean(0)).square().sum()
+        return float(1 - residual / spread.clamp_min(1e-30))
+    accuracy = float((prediction.argmax(-1) == y).float().mean())
+    majority = float(y.bincount().max() / len(y))
+    return (accuracy - majority) / max(1 - majority, 1e-9)
+
+
+def defects(
+    model: Callable[[Batch], Tensor],
+    x: Batch,
+    basis: Float[Tensor, "c d d"],
+    *,
+    mask: Float[Tensor, "d d"],
+    action: Action,
+    output: Action,
+    seed: int = 0,
+) -> tuple[Float[Tensor, "c n"], Float[Tensor, " n"]]:
+    """Squared Lie derivatives of each sample: along the generators, and along random ones.
+
+    Parameters
+    ----------
+    model
+        The predictor.
+    x
+        Held-out inputs.
+    basis
+        The generators to judge, (c, d, d).
+    mask
+        Entries that a generator may have; random ones have the same, and the same norm.
+    action, output
+        How they act.
+    seed
+        Of the random generators.
+
+    Returns
+    -------
+    tuple
+        (c, n) along the generators and (n,) averaged over random ones.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    shape = (_RANDOM_DIRECTIONS, *basis.shape[1:])
+    random = torch.randn(shape, generator=rng).to(basis) * mask.to(basis)
+    norm = basis.flatten(1).norm(dim=1).mean()
+    random = random * (norm / random.flatten(1).norm(dim=1).clamp_min(1e-30))[:, None, None]
+
+    def squares(generator: Tensor) -> Tensor:
+        derivative = lie_derivative(model, x, generator, action=action, output=output)
+        return derivative.square().sum(1)
+
+    along = torch.stack([squares(generator) for generator in basis])
+    elsewhere = torch.stack([squares(generator) for generator in random]).mean(0)
+    return along.cpu(), elsewhere.cpu()
+
+
+def assess(
+    along: Float[Tensor, "c n"],
+    elsewhere: Float[Tensor, " n"],
+    quality: float,
+    *,
+    n_seeds: int = 1,
+    seed: int = 0,
+) -> Verdict:
+    """Turn measured defects and the predictor's quality into a verdict.
+
+    Parameters
+    ----------
+    along, elsewhere
+        From `defects`.
+    quality
+        From `quality_of`, on held-out data.
+    n_seeds
+        Number of training runs behind the generators.
+    seed
+        Of the bootstrap.
+    """
+    c, n = along.shape
+    rng = torch.Generator().manual_seed(seed)
+    chosen = torch.randint(n, (_RESAMPLES, n), generator=rng)
+    resampled = along[:, chosen].mean(-1) / elsewhere[chosen].mean(-1).clamp_min(1e-30)
+    ratios = resampled.sqrt()
+    measured = (along.mean(1) / elsewhere.mean().clamp_min(1e-30)).sqrt()
+    worst = int(measured.argmax())
+    lower, upper = ratios[worst].double().quantile(torch.tensor([0.05, 0.95]).double()).tolist()
+    evidence = [
+        f"On {n} held-out samples the predictor's Lie derivative along the learned "
+        f"generator{'s' if c > 1 else ''} is {float(measured[worst]):.3g} of that along random "
+        f"ones{' (the worst of them)' if c > 1 else ''}; 95 % bootstrap upper bound {upper:.3g}.",
+        f"The predictor explains {quality:.4f} of the held-out variation.",
+        f"It rests on {n_seeds} training run{'s' if n_seeds > 1 else ''}; only the identity "
+        f"component was tested, no reflections.",
+    ]
+    if quality < LEAST_QUALITY:
+        outcome = "inconclusive"
+        reason = (
+            f"The predictor explains only {quality:.2f} of the held-out variation. Symmetries of "
+            f"a function that has not been learned are meaningless: train longer or change the "
+            f"network."
+        )
+    elif lower > _REFUTED_ABOVE:
+        outcome = "refuted"
+        reason = (
+            f"The learned direction is no symmetry of the predictor: its defect is above "
+            f"{lower:.2f} with 95 % confidence."
+        )
+    else:
+        outcome, reason = "inconclusive", NOT_CERTIFIED
+    return Verdict(outcome, None, c, float(measured[worst]), upper, quality, [reason, *evidence])

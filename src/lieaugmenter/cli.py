@@ -1,0 +1,459 @@
+"""The command line: demo, discover, resume, report, doctor.
+
+Results go to standard output, progress to standard error. Exit codes: 0 done, 2 bad input (one
+message, never a traceback), 3 inconclusive with --strict, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+try:
+    from cyclopts import App, CycloptsError, Parameter
+    from rich.console import Console
+    from rich.markup import escape
+except ImportError:
+    sys.exit("the command line needs: pip install 'lieaugmenter[cli]'")
+
+import lieaugmenter
+from lieaugmenter.analysis.compare import absolute_cosine, frobenius_projection
+from lieaugmenter.data.checkup import examine
+from lieaugmenter.data.dynamics import FEATURES, TwoBody, two_body
+from lieaugmenter.data.files import DataError, Table, read_data
+from lieaugmenter.learning import TrainingDiverged
+from lieaugmenter.learning.objective import PAPER_TWO_BODY
+from lieaugmenter.report.findings import Findings
+from lieaugmenter.report.html import write_report
+from lieaugmenter.runs import RunError, RunFolder, read_json, write_json
+
+BAD_INPUT = 2
+INCONCLUSIVE = 3
+INTERRUPTED = 130
+
+app = App(
+    name="lieaugmenter",
+    help="Discover the continuous symmetry of a task, with a predictor that respects it.",
+    version=lieaugmenter.__version__,
+)
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print the result as JSON.")]
+Strict = Annotated[
+    bool, Parameter(negative="", help="Exit with 3 when the verdict is inconclusive.")
+]
+Folder = Annotated[
+    Path | None,
+    Parameter(name=["--out", "-o"], help="Run folder; a new one in runs/ if not given."),
+]
+Action = Literal["vector", "points", "affine", "fourvector", "image"]
+
+
+@app.command
+def demo(
+    *,
+    out: Folder = None,
+    seed: int = 0,
+    epochs: int = 100,
+    json: Json = False,
+    strict: Strict = False,
+) -> int:
+    """Discover the rotation in two-body orbits, on this machine, and write a report.
+
+    Parameters
+    ----------
+    seed
+        Of the orbits, the network and the sampled elements.
+    epochs
+        Length of training; 100 is the paper's.
+    """
+    folder = _new_folder(out, "demo")
+    request = {"command": "demo", "seed": seed, "epochs": epochs}
+    return _start(folder, request, as_json=json, strict=strict)
+
+
+@app.command
+def discover(
+    data: Path,
+    *,
+    target: str = "y",
+    action: Action = "vector",
+    output: Literal["invariant", "same"] = "invariant",
+    task: Literal["auto", "regression", "classification"] = "auto",
+    generators: int = 1,
+    blocks: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
+    epochs: int = 50,
+    views: int = 10,
+    range: float = 2.0,
+    seeds: int = 1,
+    seed: int = 0,
+    device: str = "auto",
+    out: Folder = None,
+    json: Json = False,
+    strict: Strict = False,
+) -> int:
+    """Find the symmetry of a data set.
+
+    Parameters
+    ----------
+    data
+        An .npz with X and the target, or a .csv or .parquet table.
+    target
+        Name of the target array or column; several columns separated by commas.
+    action
+        How elements move X.
+    output
+        Whether the target stays or moves with X.
+    task
+        Regression or classification; by the target's type unless given.
+    generators
+        Number of generators to look for.
+    blocks
+        Sizes of blocks of features that may mix, for example 2 2 2 2.
+    epochs
+        Length of training.
+    views
+        Transformed copies of each sample.
+    range
+        Largest coefficient.
+    seeds
+        Number of training runs.
+    seed
+        Of the first of them.
+    device
+        auto, cpu or cuda.
+    """
+    folder = _new_folder(out, data.stem)
+    request = {
+        "command": "discover",
+        "data": str(data.resolve()),
+        "target": target,
+        "task": task,
+        "parameters": {
+            "action": action,
+            "output": output,
+            "n_generators": generators,
+            "blocks": blocks,
+            "epochs": epochs,
+            "n_views": views,
+            "range": range,
+            "n_seeds": seeds,
+            "random_state": seed,
+            "device": device,
+        },
+    }
+    return _start(folder, request, as_json=json, strict=strict)
+
+
+@app.command
+def resume(run: Path, *, json: Json = False, strict: Strict = False) -> int:
+    """Continue a run that was interrupted.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    """
+    folder = RunFolder.open(run)
+    if folder.finished:
+        _console().print(f"{escape(str(run))} is finished; nothing to do.")
+        return _conclude(Findings.load(folder), folder, as_json=json, strict=strict)
+    request = read_json(folder.path / "command.json")
+    return _run(folder, request, resume=True, as_json=json, strict=strict)
+
+
+@app.command
+def report(
+    run: Path,
+    *,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    json: Json = False,
+) -> int:
+    """Write the report of a finished run again.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    out
+        The .html file; report.html in the run folder unless given.
+    """
+    folder = RunFolder.open(run)
+    if not folder.finished:
+        raise RunError(f"{run} is not finished; first: lieaugmenter resume {run}")
+    path = write_report(Findings.load(folder), out or folder.path / "report.html")
+    _answer({"report": str(path)}, as_json=json, text=f"report: {path}")
+    return 0
+
+
+@app.command
+def doctor(data: Path, *, target: str = "y", json: Json = False) -> int:
+    """Look at a data set before learning from it: shapes, rank, scaling, what fits.
+
+    Parameters
+    ----------
+    data
+        An .npz with X and the target, or a .csv or .parquet table.
+    target
+        Name of the target array or column.
+    """
+    table = read_data(data, target)
+    notes = examine(table.x, table.y, table.feature_names)
+    actions = _fitting_actions(table.x)
+    facts = {
+        "X": {"shape": list(table.x.shape), "dtype": str(table.x.dtype)},
+        target: {"shape": list(table.y.shape), "dtype": str(table.y.dtype)},
+        "task": _task_of(table.y, "auto"),
+        "actions": actions,
+        "notes": [asdict(note) for note in notes],
+    }
+    lines = [
+        f"X: {table.x.shape} {table.x.dtype}   {target}: {table.y.shape} {table.y.dtype}",
+        f"task: {facts['task']}   actions that fit: {', '.join(actions)}",
+        *(f"{note.level}: {note.text}" for note in notes),
+    ]
+    if not notes:
+        lines.append("nothing to remark")
+    _answer(facts, as_json=json, text="\n".join(lines))
+    return BAD_INPUT if any(note.level == "error" for note in notes) else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code.
+
+    Parameters
+    ----------
+    arguments
+        Words after the program's name; those of the process unless given.
+    """
+    try:
+        code = app(
+            sys.argv[1:] if arguments is None else list(arguments),
+            exit_on_error=False,
+            result_action="return_value",
+        )
+    except CycloptsError:
+        # cyclopts has printed its message.
+        code = BAD_INPUT
+    except (DataError, RunError, TrainingDiverged, ValueError, OSError) as error:
+        _complain(str(error))
+        code = BAD_INPUT
+    except KeyboardInterrupt as stop:
+        _complain(str(stop) or "interrupted")
+        code = INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+# -- how a run goes --------------------------------------------------------------------------------
+
+
+def _start(folder: RunFolder, request: dict[str, Any], *, as_json: bool, strict: bool) -> int:
+    if request["command"] == "discover":
+        # Read before anything is written, so that bad data leaves no folder behind.
+        _prepare(folder, request)
+    try:
+        write_json(folder.path / "command.json", request)
+    except OSError as error:
+        raise RunError(f"cannot write to {folder.path}: {error.strerror}") from None
+    return _run(folder, request, resume=False, as_json=as_json, strict=strict)
+
+
+def _run(
+    folder: RunFolder, request: dict[str, Any], *, resume: bool, as_json: bool, strict: bool
+) -> int:
+    estimator, x, y, finish = _prepare(folder, request)
+    resume = resume and folder.config_path.exists()
+    estimator.fit(x, y, resume=resume)
+    findings = finish(estimator)
+    findings.save(folder)
+    return _conclude(findings, folder, as_json=as_json, strict=strict)
+
+
+def _prepare(
+    folder: RunFolder, request: dict[str, Any]
+) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+    """The estimator, its data, and what to make of it once fitted."""
+    if request["command"] == "demo":
+        return _prepare_demo(folder, request)
+    table = read_data(request["data"], request["target"])
+    errors = [
+        note.text
+        for note in examine(table.x, table.y, table.feature_names)
+        if note.level == "error"
+    ]
+    if errors:
+        raise DataError(f"{request['data']}: {errors[0]}")
+    return _prepare_discovery(folder, request, table)
+
+
+def _prepare_demo(
+    folder: RunFolder, request: dict[str, Any]
+) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+    task = two_body(seed=request["seed"])
+    # The paper's setting, with the range warm-up and a falling learning rate on.
+    estimator = lieaugmenter.SymmetryRegressor(
+        "mlp",
+        action="vector",
+        output="same",
+        blocks=[2, 2, 2, 2],
+        objective=PAPER_TWO_BODY,
+        n_views=10,
+        range=2.0,
+        scale=False,
+        epochs=request["epochs"],
+        batch_size=64,
+        validation=0.05,
+        random_state=request["seed"],
+        run_directory=folder.path,
+        feature_names=list(FEATURES),
+        verbose=1,
+    )
+
+    def finish(fitted: Any) -> Findings:
+        return _demo_findings(fitted, task, request)
+
+    return estimator, task.x_train.numpy(), task.y_train.numpy(), finish
+
+
+def _demo_findings(fitted: Any, task: TwoBody, request: dict[str, Any]) -> Findings:
+    learned = fitted.predictor_.generators()
+    cosine = float(absolute_cosine(learned, task.generator).max())
+    projection = float(frobenius_projection(learned, task.generator).max())
+    x, y = task.x_test.numpy(), task.y_test.numpy()
+
+    def error(views: int | None) -> float:
+        return float(np.square(fitted.predict(x, views=views) - y).mean())
+
+    found = fitted.findings()
+    averaged, direct = error(None), error(0)
+    sentence = (
+        f"The two-body task is symmetric under the rotation that turns both bodies' positions and "
+        f"momenta together: the learned generator has cosine {cosine:.6f} with the true one. On "
+        f"orbits from the other half of the plane the predictor's mean squared error is "
+        f"{averaged:.2g}. "
+    )
+    numbers = {
+        "cosine to the true generator": cosine,
+        "Frobenius projection on it": projection,
+        "test MSE, averaged over the symmetry": averaged,
+        "test MSE, direct": direct,
+        **found.numbers,
+    }
+    return fitted.findings(
+        title="Two-body orbits",
+        sentence=sentence + found.sentence,
+        truth=task.generator,
+        numbers=numbers,
+        command=f"lieaugmenter demo --seed {request['seed']} --epochs {request['epochs']}",
+    )
+
+
+def _prepare_discovery(
+    folder: RunFolder, request: dict[str, Any], table: Table
+) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+    kinds = {
+        "regression": lieaugmenter.SymmetryRegressor,
+        "classification": lieaugmenter.SymmetryClassifier,
+    }
+    names = table.feature_names if table.x.ndim < 4 else None
+    estimator = kinds[_task_of(table.y, request["task"])](
+        run_directory=folder.path, feature_names=names, verbose=1, **request["parameters"]
+    )
+
+    def finish(fitted: Any) -> Findings:
+        options = {key: v for key, v in request["parameters"].items() if v is not None}
+        command = ["lieaugmenter", "discover", request["data"], "--target", request["target"]]
+        for name, value in options.items():
+            words = [str(word) for word in (value if isinstance(value, list) else [value])]
+            command += [_OPTION_NAMES.get(name, f"--{name}"), *words]
+        return fitted.findings(title=Path(request["data"]).name, command=shlex.join(command))
+
+    return estimator, table.x, table.y, finish
+
+
+# Options of `discover` that the estimators call something else.
+_OPTION_NAMES = {
+    "n_generators": "--generators",
+    "n_views": "--views",
+    "n_seeds": "--seeds",
+    "random_state": "--seed",
+}
+
+
+def _conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: bool) -> int:
+    page = folder.path / "report.html"
+    if not page.exists():
+        write_report(findings, page)
+    result = {
+        "run": str(folder.path),
+        "report": str(page),
+        "sentence": findings.sentence,
+        "verdict": findings.verdict.to_json(),
+        "numbers": findings.numbers,
+        "generators": findings.generators.tolist(),
+    }
+    rows = [f"  {name}: {_shown(value)}" for name, value in findings.numbers.items()]
+    text = "\n".join([findings.sentence, "", *rows, "", f"report: {page}"])
+    _answer(result, as_json=as_json, text=text)
+    return INCONCLUSIVE if strict and findings.verdict.outcome == "inconclusive" else 0
+
+
+# -- small things ----------------------------------------------------------------------------------
+
+
+def _new_folder(asked: Path | None, name: str) -> RunFolder:
+    """The folder asked for if it is free; else the first free one of that name in runs/."""
+    if asked is not None:
+        RunFolder.ensure_new(asked)
+        return RunFolder(asked)
+    for number in count(1):
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if not path.exists():
+            return RunFolder(path)
+    raise AssertionError("count() does not end")
+
+
+def _task_of(y: np.ndarray, asked: str) -> str:
+    if asked != "auto":
+        return asked
+    return "classification" if y.ndim == 1 and y.dtype.kind in "biuUS" else "regression"
+
+
+def _fitting_actions(x: np.ndarray) -> list[str]:
+    if x.ndim == 4:
+        return ["image"]
+    fitting = ["vector"] if x.ndim == 2 else ["points"]
+    fitting.append("affine")
+    return [*fitting, "fourvector"] if x.shape[-1] == 4 else fitting
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "–" if value is None else str(value)
+
+
+def _answer(result: dict[str, Any], *, as_json: bool, text: str) -> None:
+    if as_json:
+        print(jsonlib.dumps(result, indent=2, ensure_ascii=False))
+    else:
+        _console().print(text, markup=False, highlight=True, soft_wrap=True)
+
+
+def _complain(message: str) -> None:
+    Console(stderr=True).print(f"lieaugmenter: {message}", markup=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    return Console()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Reading a user's own data: .npz, .csv and .parquet, with one clear message for what is wrong.
+
+Nothing is ever unpickled: an .npz with Python objects in it is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+# Files that would unpack to more than this are refused before anything is read.
+LARGEST_BYTES = 32 * 2**30
+
+
+class DataError(ValueError):
+    """A data file that cannot be used, with a message for users."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Inputs, targets, and the names of the input columns."""
+
+    x: np.ndarray
+    y: np.ndarray
+    feature_names: list[str]
+
+
+def read_data(path: str | Path, target: str = "y") -> Table:
+    """Read inputs and targets from a file.
+
+    Parameters
+    ----------
+    path
+        An .npz with an array `X` and one named by `target`; or a .csv or .parquet table with one
+        row a sample, in which `target` names the target column or several, separated by commas.
+    target
+        Name of the target.
+
+    Raises
+    ------
+    DataError
+        For anything that is not such a file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    readers = {".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
+    if path.suffix.lower() not in readers:
+        raise DataError(
+            f"{path}: unknown kind of file {path.suffix!r}; choose from .csv, .npz, .parquet"
+        )
+    table = readers[path.suffix.lower()](path, target)
+    if len(table.x) != len(table.y):
+        raise DataError(f"{path}: X has {len(table.x)} rows, {target} has {len(table.y)}")
+    if len(table.x) == 0:
+        raise DataError(f"{path}: the file has no rows")
+    return table
+
+
+def _read_npz(path: Path, target: str) -> Table:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > LARGEST_BYTES:
+            raise DataError(
+                f"{path}: unpacks to {size / 2**30:.0f} GiB; at most {LARGEST_BYTES // 2**30} "
+                f"GiB are read"
+            )
+        with np.load(path, allow_pickle=False) as arrays:
+            names = list(arrays.files)
+            for needed in ("X", target):
+                if needed not in names:
+                    raise DataError(
+                        f"{path}: no array {needed!r}; the file has {', '.join(names) or 'none'}. "
+                        f"An .npz needs X and the target (name it with --target)"
+                    )
+            x, y = arrays["X"], arrays[target]
+    except DataError:
+        raise
+    except ValueError as error:
+        if "allow_pickle" in str(error) or "pickle" in str(error).lower():
+            raise DataError(
+                f"{path}: holds pickled Python objects, which are never loaded because they can "
+                f"run code. Save plain numeric arrays: np.savez(path, X=X, {target}={target})"
+            ) from None
+        raise DataError(f"{path}: damaged .npz file ({error})") from None
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        EOFError,
+        KeyError,
+        MemoryError,
+        NotImplementedError,
+    ) as error:
+        raise DataError(f"{path}: not a readable .npz file ({error})") from None
+    for name, array in (("X", x), (target, y)):
+        if array.dtype.kind not in "biufUS" or (name == "X" and array.dtype.kind in "US"):
+            raise DataError(f"{path}: {name} has dtype {array.dtype}; numbers are needed")
+    if x.ndim < 2:
+        raise DataError(
+            f"{path}: X has shape {x.shape}; expected one row a sample, (N, features) or more axes"
+        )
+    if y.ndim == 0:
+        raise DataError(f"{path}: {target} is a single number; expected one value a sample")
+    return Table(x, y, _default_names(x.shape[-1]))
+
+
+def _read_csv(path: Path, target: str) -> Table:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(rows, [])]
+            _check_header(path, header)
+            cells = [row for row in rows if row]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except csv.Error as error:
+        raise DataError(f"{path}: not a readable .csv file ({error})") from None
+    for number, row in enumerate(cells, start=2):
+        if len(row) != len(header):
+            raise DataError(
+                f"{path}: line {number} has {len(row)} cells, the header has {len(header)}"
+            )
+    columns = {name: [row[i] for row in cells] for i, name in enumerate(header)}
+    return _split_columns(path, columns, target)
+
+
+def _read_parquet(path: Path, target: str) -> Table:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError(
+            "reading .parquet needs pyarrow: pip install 'lieaugmenter[parquet]'"
+        ) from None
+    try:
+        table = parquet.read_table(path)
+        columns = {
+            str(name): table[name].to_numpy(zero_copy_only=False) for name in table.column_names
+        }
+    except (pa.ArrowException, OSError, ValueError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{path}: not a readable .parquet file ({first})") from None
+    _check_header(path, list(columns))
+    return _split_columns(path, columns, target)
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if not header or all(not name for name in header):
+        raise DataError(f"{path}: no header line with column names")
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise DataError(f"{path}: column {repeated[0]!r} appears more than once")
+
+
+def _split_columns(
+    path: Path, columns: Mapping[str, list[str] | np.ndarray], target: str
+) -> Table:
+    targets = [name.strip() for name in target.split(",") if name.strip()]
+    missing = [name for name in targets if name not in columns]
+    if missing or not targets:
+        raise DataError(
+            f"{path}: no column {missing[0] if missing else target!r}; the file has "
+            f"{', '.join(columns)}. Name the target with --target"
+        )
+    features = [name for name in columns if name not in targets]
+    if not features:
+        raise DataError(f"{path}: no column is left for X besides the target")
+    x = np.stack([_numbers(path, name, columns[name]) for name in features], axis=1)
+    if len(targets) > 1:
+        y = np.stack([_numbers(path, name, columns[name]) for name in targets], axis=1)
+    else:
+        y = _target(columns[targets[0]])
+    return Table(x, y, features)
+
+
+def _numbers(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarray:
+    if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
+        return column.astype(np.float64)
+    try:
+        return np.array([float(cell) for cell in column], dtype=np.float64)
+    except (TypeError, ValueError):
+        for row, cell in enumerate(column):
+            if not _is_number(cell):
+                raise DataError(
+                    f"{path}: column {name!r}, row {row + 1} holds {str(cell)[:40]!r}, which is "
+                    f"no number. Encode words as numbers or leave the column out"
+                ) from None
+        raise
+
+
+def _target(column: list[str] | np.ndarray) -> np.ndarray:
+    """Numbers if all are numbers (whole ones as integers: labels), else words."""
+    if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
+        return column
+    if not all(_is_number(cell) for cell in column):
+        return np.array([str(cell) for cell in column])
+    looks_whole = all(str(cell).strip().lstrip("+-").isdigit() for cell in column)
+    numbers = np.array([float(cell) for cell in column])
+    return numbers.astype(np.int64) if looks_whole else numbers
+
+
+def _is_number(cell: object) -> bool:
+    try:
+        float(cell)  # pyright: ignore[reportArgumentType]  # that is the question
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _default_names(count: int) -> list[str]:
+    return [f"x{i + 1}" for i in range(count)]

@@ -1,0 +1,775 @@
+"""scikit-learn estimators: fit(X, y) finds the symmetry and the predictor."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets, unique_labels
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise ImportError(
+        "the estimators need scikit-learn: pip install 'lieaugmenter[sklearn]'"
+    ) from None
+
+from lieaugmenter.actions import Action, AffineAction, ImageAction, InvariantAction
+from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.verdict import Verdict, assess, defects, quality_of
+from lieaugmenter.data.checkup import examine, non_finite_message
+from lieaugmenter.learning import LieAugmenter, Objective, fit
+from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.learning.engine import History, pick_device
+from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.lie.basis import LARGEST_DIM
+from lieaugmenter.nets import CNN, MLP
+from lieaugmenter.report.findings import Findings
+from lieaugmenter.report.html import write_report
+from lieaugmenter.runs import RunError, RunFolder, environment, write_tensors
+
+NETWORKS = ("auto", "cnn", "mlp")
+# Held-out samples on which the defect is measured, and inputs kept for the pictures.
+_DEFECT_SAMPLES = 1000
+_SHOWN_SAMPLES = 8
+
+
+class _SymmetryEstimator(BaseEstimator):
+    """What the regressor and the classifier share; see `SymmetryRegressor` for the parameters."""
+
+    def __init__(
+        self,
+        network: str | nn.Module | Callable[..., nn.Module] = "auto",
+        *,
+        action: str | Action = "vector",
+        output: str | Action = "invariant",
+        n_generators: int | str = 1,
+        blocks: Sequence[int] | None = None,
+        mask: Any = None,
+        hidden: Sequence[int] = (128, 128, 128),
+        n_views: int = 10,
+        range: float = 2.0,
+        sampler: str = "uniform",
+        warmup: float = 0.1,
+        objective: Objective | None = None,
+        scale: bool = True,
+        epochs: int = 50,
+        batch_size: int = 64,
+        lr: float = 1e-3,
+        schedule: str = "cosine",
+        precision: str = "float32",
+        validation: float = 0.2,
+        n_seeds: int = 1,
+        device: str = "auto",
+        random_state: Any = None,
+        run_directory: str | Path | None = None,
+        feature_names: Sequence[str] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.network = network
+        self.action = action
+        self.output = output
+        self.n_generators = n_generators
+        self.blocks = blocks
+        self.mask = mask
+        self.hidden = hidden
+        self.n_views = n_views
+        self.range = range
+        self.sampler = sampler
+        self.warmup = warmup
+        self.objective = objective
+        self.scale = scale
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.schedule = schedule
+        self.precision = precision
+        self.validation = validation
+        self.n_seeds = n_seeds
+        self.device = device
+        self.random_state = random_state
+        self.run_directory = run_directory
+        self.feature_names = feature_names
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+    # -- data ---------------------------------------------------------------------------------
+
+    def _validated_x(self, x: Any, *, reset: bool) -> np.ndarray:
+        image = self.action == "image" or isinstance(self.action, ImageAction)
+        checked = np.asarray(
+            validate_data(
+                self,
+                x,
+                reset=reset,
+                allow_nd=True,
+                ensure_all_finite=False,
+                dtype=[np.float64, np.float32],
+            )
+        )
+        message = non_finite_message(checked, self._names(checked) if checked.ndim == 2 else None)
+        if message:
+            raise ValueError(message)
+        if not image and checked.shape[-1] > LARGEST_DIM and not isinstance(self.action, Action):
+            raise ValueError(
+                f"X has {checked.shape[-1]} features: action='vector' would learn "
+                f"{checked.shape[-1] ** 2:,} entries per generator (at most {LARGEST_DIM} features "
+                f"are supported). Use action='image' for pixels, or points of a small dimension"
+            )
+        if not reset and checked.shape[1:] != self.sample_shape_:
+            raise ValueError(
+                f"X has samples of shape {checked.shape[1:]}, but {type(self).__name__} was "
+                f"fitted on {self.sample_shape_}"
+            )
+        return checked
+
+    def _names(self, x: np.ndarray) -> list[str]:
+        given = self.feature_names
+        if given is None:
+            given = getattr(self, "feature_names_in_", None)
+        if given is not None:
+            if len(given) != x.shape[-1]:
+                raise ValueError(
+                    f"feature_names has {len(given)} names, X has {x.shape[-1]} columns"
+                )
+            return [str(name) for name in given]
+        return [f"x{i + 1}" for i in np.arange(x.shape[-1])]
+
+    # -- fitting ------------------------------------------------------------------------------
+
+    def _fit(self, x: np.ndarray, y: np.ndarray, *, classes: int, resume: bool) -> Self:
+        self._check_parameters(x, y)
+        self.sample_shape_ = x.shape[1:]
+        for note in examine(x, y, self._names(x) if x.ndim == 2 else None):
+            if note.level == "warning" and self.verbose:
+                warnings.warn(note.text, stacklevel=3)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        action = make_action(self.action, x.shape[-1])
+        output = make_output(self.output, action)
+        inputs = torch.from_numpy(np.ascontiguousarray(x)).float()
+        targets = torch.from_numpy(np.ascontiguousarray(y))
+        targets = targets.long() if classes else targets.float()
+        action.check(inputs)
+        scales = self._scales(inputs, targets, action, output)
+        train, held_out = _split(len(inputs), self.validation, seed)
+        run = self._open_run(x, y, resume)
+        seeds = [seed + number for number in np.arange(self.n_seeds).tolist()]
+        trained = []
+        for number, one_seed in enumerate(seeds):
+            folder = run
+            if run is not None and len(seeds) > 1:
+                folder = RunFolder(run.path / "seeds" / str(number))
+            trained.append(
+                self._train_one(
+                    inputs,
+                    targets,
+                    train,
+                    held_out,
+                    action,
+                    output,
+                    scales,
+                    classes,
+                    one_seed,
+                    folder,
+                    resume,
+                )
+            )
+        losses = [self._held_out_loss(p, inputs[held_out], targets[held_out]) for p, _ in trained]
+        best = int(np.argmin(losses))
+        self.predictor_, self.history_ = trained[best]
+        self.network_, self.augmenter_ = self.predictor_.network, self.predictor_.augmenter
+        self.generators_ = self.predictor_.generators().numpy()
+        self.coef_range_ = self._ranges()
+        spans = [predictor.generators() for predictor, _ in trained]
+        self.seed_agreement_ = _agreement(spans)
+        self.verdict_ = self._judge(inputs[held_out], targets[held_out], len(seeds), seed)
+        self.symmetries_ = [
+            {
+                "dimension": len(self.generators_),
+                "validation_loss": losses[best],
+                "defect": self.verdict_.defect,
+                "upper": self.verdict_.upper,
+                "seed_agreement": self.seed_agreement_,
+                "outcome": self.verdict_.outcome,
+            }
+        ]
+        self.n_samples_ = len(x)
+        self._samples = inputs[held_out][:_SHOWN_SAMPLES].clone()
+        if run is not None:
+            write_tensors(run.path / "network.safetensors", self.network_.state_dict())
+            if len(seeds) > 1:
+                run.write_metrics(self.history_.records)
+            self.findings().save(run)
+            self.run_directory_ = str(run.path)
+        return self
+
+    def _train_one(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        train: Tensor,
+        held_out: Tensor,
+        action: Action,
+        output: Action,
+        scales: dict[str, Any],
+        classes: int,
+        seed: int,
+        run: RunFolder | None,
+        resume: bool,
+    ) -> tuple[Predictor, History]:
+        steps = -(-len(train) // min(self.batch_size, len(train))) * self.epochs
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            network = self._build_network(inputs, targets, classes)
+            augmenter = LieAugmenter(
+                action,
+                n_generators=int(self.n_generators),
+                output=output,
+                n_views=self.n_views,
+                range=self.range,
+                sampler=self.sampler,
+                warmup_steps=round(self.warmup * steps),
+                objective=self.objective,
+                blocks=self.blocks,
+                mask=None if self.mask is None else torch.as_tensor(np.asarray(self.mask)),
+            )
+        predictor = Predictor(network, augmenter, classes=classes, **scales)
+        x, y = predictor.scale_x(inputs), predictor.scale_y(targets)
+        history = fit(
+            network,
+            augmenter,
+            (x[train], y[train]),
+            validation=(x[held_out], y[held_out]),
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            schedule=self.schedule,
+            precision=self.precision,
+            device=self.device,
+            seed=seed,
+            run=run,
+            resume=resume,
+            progress=bool(self.verbose),
+        )
+        return predictor.to(pick_device(self.device)).eval(), history
+
+    def _check_parameters(self, x: np.ndarray, y: np.ndarray) -> None:
+        if self.n_generators == "auto":
+            raise ValueError(
+                "n_generators='auto' is not available in this version; give the number of "
+                "generators to look for (1 is a good first try)"
+            )
+        if not isinstance(self.n_generators, int | np.integer) or self.n_generators < 1:
+            raise ValueError(f"n_generators={self.n_generators!r}: give a number of at least 1")
+        if not 0 < self.validation < 1:
+            raise ValueError(f"validation={self.validation}: give a fraction between 0 and 1")
+        if self.n_seeds < 1:
+            raise ValueError(f"n_seeds={self.n_seeds}: at least one training run is needed")
+        same = self.output == "same"
+        if same and y.shape != x.shape:
+            columns = 1 if y.ndim == 1 else y.shape[-1]
+            raise ValueError(
+                f"output='same' needs y with {x.shape[-1]} columns to transform with X, in shape "
+                f"{x.shape}; y has {columns} in shape {y.shape}. For a scalar target use "
+                f"output='invariant'"
+            )
+
+    def _build_network(self, inputs: Tensor, targets: Tensor, classes: int) -> nn.Module:
+        in_shape = tuple(inputs.shape[1:])
+        out_shape = (classes,) if classes else tuple(targets.shape[1:]) or (1,)
+        if isinstance(self.network, nn.Module):
+            return copy.deepcopy(self.network)
+        if callable(self.network):
+            return self.network(in_shape, out_shape)
+        if self.network not in NETWORKS:
+            raise ValueError(
+                f"unknown network {self.network!r}; choose from {', '.join(NETWORKS)}, or give a "
+                f"module or a function of (in_shape, out_shape)"
+            )
+        wants_cnn = self.network == "cnn" or (self.network == "auto" and len(in_shape) == 3)
+        if wants_cnn:
+            if len(in_shape) != 3 or len(out_shape) != 1:
+                raise ValueError(
+                    f"network='cnn' needs images (N, C, H, W) and a vector output; X has samples "
+                    f"of shape {in_shape}"
+                )
+            return CNN(in_shape, out_shape[0])
+        return MLP(in_shape, out_shape, hidden=tuple(self.hidden))
+
+    def _scales(
+        self, inputs: Tensor, targets: Tensor, action: Action, output: Action
+    ) -> dict[str, Any]:
+        """One number for X. Targets that move share it or have one of their own; others are
+        standardised column by column.
+        """
+        if not self.scale:
+            return {}
+        known = not isinstance(self.action, Action)
+        x_scale = _size(inputs) if known else 1.0
+        if not targets.is_floating_point():
+            return {"x_scale": x_scale}
+        if isinstance(output, InvariantAction):
+            spread = targets.std(0, correction=0)
+            spread = torch.where(spread > 0, spread, torch.ones_like(spread))
+            return {"x_scale": x_scale, "y_scale": spread, "y_shift": targets.mean(0)}
+        shared = output is action or isinstance(output, AffineAction)
+        return {"x_scale": x_scale, "y_scale": x_scale if shared else _size(targets)}
+
+    def _held_out_loss(self, predictor: Predictor, x: Tensor, y: Tensor) -> float:
+        prediction = predictor(x).cpu()
+        if predictor.classes:
+            return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y))
+        return float((prediction.reshape(y.shape) - y).square().mean())
+
+    def _judge(self, x: Tensor, y: Tensor, n_seeds: int, seed: int) -> Verdict:
+        predictor, augmenter = self.predictor_, self.augmenter_
+        device = predictor.y_scale.device
+        quality = quality_of(predictor(x).cpu(), y)
+
+        def outputs(batch: Tensor) -> Tensor:
+            values = self.network_(batch)
+            return values.log_softmax(-1) if predictor.classes else values
+
+        shown = predictor.scale_x(x[:_DEFECT_SAMPLES].to(device))
+        along, elsewhere = defects(
+            outputs,
+            shown,
+            augmenter.generators.detach(),
+            mask=augmenter.basis.mask,
+            action=augmenter.action,
+            output=augmenter.output,
+            seed=seed,
+        )
+        return assess(along, elsewhere, quality, n_seeds=n_seeds, seed=seed)
+
+    def _ranges(self) -> list[float]:
+        ranges = self.augmenter_.sampler.ranges().detach()
+        return ranges.expand(len(self.generators_)).cpu().tolist()
+
+    # -- runs on disk ---------------------------------------------------------------------------
+
+    def _open_run(self, x: np.ndarray, y: np.ndarray, resume: bool) -> RunFolder | None:
+        if self.run_directory is None:
+            if resume:
+                raise ValueError("resume=True needs run_directory=, the run to continue")
+            return None
+        config = {
+            "estimator": type(self).__name__,
+            "parameters": _plain(self.get_params(deep=False)),
+            "data": fingerprint(x, y),
+        }
+        if not resume:
+            return RunFolder.create(self.run_directory, config)
+        run = RunFolder.open(self.run_directory)
+        found = run.config()
+        if found.get("data") != config["data"]:
+            then, now = found.get("data", {}), config["data"]
+            raise RunError(
+                f"{run.path} was fitted on data {str(then.get('sha256'))[:8]}… of shape "
+                f"{then.get('x_shape')}, this is {now['sha256'][:8]}… of shape {now['x_shape']}. "
+                f"Use a new run directory"
+            )
+        _check_same_parameters(run, found.get("parameters", {}), config["parameters"])
+        return run
+
+    # -- results --------------------------------------------------------------------------------
+
+    def findings(self, **changes: Any) -> Findings:
+        """What was found, for a report; keyword arguments replace fields (title, truth, …)."""
+        check_is_fitted(self, "verdict_")
+        verdict = self.verdict_
+        found: dict[str, Any] = {
+            "title": "Symmetry discovery",
+            "sentence": self.sentence(),
+            "verdict": verdict,
+            "generators": torch.from_numpy(self.generators_),
+            "ranges": self.coef_range_,
+            "action": self.action if isinstance(self.action, str) else type(self.action).__name__,
+            "feature_names": self._axis_names(),
+            "samples": self._samples,
+            "history": self.history_.records,
+            "numbers": {
+                "samples": self.n_samples_,
+                "generators": len(self.generators_),
+                "defect on held-out data": verdict.defect,
+                "95 % upper bound": verdict.upper,
+                "held-out variation explained": verdict.quality,
+                "held-out loss": self.symmetries_[0]["validation_loss"],
+                "agreement of seeds (smallest cosine)": self.seed_agreement_,
+                "training time (s)": round(self.history_.seconds, 1),
+            },
+            "settings": _plain(self.get_params(deep=False)),
+            "environment": environment(),
+        }
+        return Findings(**(found | changes))
+
+    def sentence(self) -> str:
+        """The result in two sentences that can be pasted, what was not tested included."""
+        check_is_fitted(self, "verdict_")
+        verdict, count = self.verdict_, len(self.generators_)
+        return (
+            f"On {self.n_samples_} samples, {count} generator{'s' if count > 1 else ''} of a "
+            f"continuous symmetry {'were' if count > 1 else 'was'} learned together with a "
+            f"predictor; on held-out data the predictor's Lie derivative along "
+            f"{'them' if count > 1 else 'it'} is {verdict.defect:.2g} of that along a random "
+            f"direction (95 % upper bound {verdict.upper:.2g}). The verdict is "
+            f"{verdict.outcome}: {verdict.reasons[0]}"
+        )
+
+    def _axis_names(self) -> list[str]:
+        action = self.augmenter_.action
+        if isinstance(action, ImageAction):
+            return ["x", "y", "1"]
+        names = self._names(np.empty((0, *self.sample_shape_)))
+        return [*names, "1"] if isinstance(action, AffineAction) else names[: action.dim]
+
+    def report(self, path: str | Path) -> Path:
+        """Write a self-contained page about what was found.
+
+        Parameters
+        ----------
+        path
+            Of the .html file.
+        """
+        return write_report(self.findings(), Path(path))
+
+    def export(self, to: str = "torch") -> Any:
+        """The result in another form.
+
+        Parameters
+        ----------
+        to
+            ``"torch"``: a module that maps inputs to averaged predictions in the units of the
+            data. ``"json"``: a dictionary of plain numbers.
+        """
+        check_is_fitted(self, "verdict_")
+        if to == "torch":
+            return copy.deepcopy(self.predictor_)
+        if to == "json":
+            return {
+                "generators": self.generators_.tolist(),
+                "ranges": self.coef_range_,
+                "feature_names": self._axis_names(),
+                "verdict": self.verdict_.to_json(),
+            }
+        raise ValueError(f"unknown export {to!r}; choose from json, torch")
+
+    def augment(self, X: Any, random_state: int = 0) -> np.ndarray:
+        """Transformed copies of samples by elements of the learned symmetry.
+
+        Parameters
+        ----------
+        X
+            Samples, (n, …).
+        random_state
+            Seed of the elements.
+
+        Returns
+        -------
+        ndarray
+            (n, n_views, …).
+        """
+        check_is_fitted(self, "verdict_")
+        x = torch.from_numpy(self._validated_x(X, reset=False)).float()
+        device = self.predictor_.y_scale.device
+        rng = torch.Generator(device=device).manual_seed(random_state)
+        with torch.no_grad():
+            views = self.augmenter_.views(self.predictor_.scale_x(x.to(device)), rng)
+        return (views * self.predictor_.x_scale).cpu().numpy()
+
+    def __str__(self) -> str:
+        if not hasattr(self, "verdict_"):
+            return repr(self)
+        header = (
+            f"{'dim':>5}  {'held-out loss':>13}  {'defect':>8}  {'95 % upper':>10}  {'seeds':>6}"
+        )
+        lines = [f"{type(self).__name__}  verdict: {self.verdict_}", header]
+        for row in self.symmetries_:
+            agreement = row["seed_agreement"]
+            seeds = "–" if agreement is None else f"{agreement:.3f}"
+            lines.append(
+                f"{row['dimension']:>5}  {row['validation_loss']:>13.4g}  {row['defect']:>8.3f}  "
+                f"{row['upper']:>10.3f}  {seeds:>6}"
+            )
+        return "\n".join([*lines, *(f"  {reason}" for reason in self.verdict_.reasons)])
+
+    def _predict_values(self, X: Any, views: int | None) -> np.ndarray:
+        check_is_fitted(self, "verdict_")
+        x = torch.from_numpy(np.ascontiguousarray(self._validated_x(X, reset=False))).float()
+        return self.predictor_(x, views=views).cpu().double().numpy()
+
+
+class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
+    """Find the continuous symmetry of a regression task, and a predictor that respects it.
+
+    Parameters
+    ----------
+    network
+        ``"auto"`` (an MLP, or a CNN for images), ``"mlp"``, ``"cnn"``, a module (copied), or a
+        function of (in_shape, out_shape) that makes one.
+    action
+        How elements move X: ``"vector"`` (N, d), ``"points"`` (N, n, d), ``"affine"``,
+        ``"fourvector"``, ``"image"`` (N, C, H, W), or an `Action`.
+    output
+        How they move y: ``"invariant"``, ``"same"``, or an `Action`.
+    n_generators
+        Number of generators to look for.
+    blocks, mask
+        Which features may mix: sizes of blocks along the diagonal, or a (d, d) mask.
+    hidden
+        Widths of the hidden layers of the MLP.
+    n_views
+        Transformed copies of each sample, in training and in averaged prediction.
+    range, sampler, warmup
+        Largest coefficient, its law, and the fraction of training over which it grows.
+    objective
+        Weights of the terms, see `Objective`.
+    scale
+        Divide X by one number, its root mean square, and standardise a y that does not move.
+    epochs, batch_size, lr, schedule, precision
+        Of the training, see `fit`.
+    validation
+        Fraction of the samples held out for the verdict.
+    n_seeds
+        Training runs from different seeds; the best on held-out data predicts, and their spans
+        are compared.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"``.
+    random_state
+        Seed, for results that repeat.
+    run_directory
+        Folder to keep the run in: checkpoints, metrics, results.
+    feature_names
+        Names of the columns.
+    verbose
+        1 shows a progress bar and warns of what looks odd in the data.
+
+    Attributes
+    ----------
+    verdict_
+        The `Verdict`: outcome, defect, and what they rest on.
+    generators_
+        (c, d, d) in the units of the data.
+    symmetries_
+        The table that ``print(model)`` shows, a list of rows.
+    predictor_, network_, augmenter_, history_, coef_range_, seed_agreement_
+        The parts.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 2))
+    >>> y = np.hypot(X[:, 0], X[:, 1])
+    >>> model = SymmetryRegressor(hidden=(32, 32), epochs=3, random_state=0).fit(X, y)
+    >>> model.generators_.shape, model.predict(X[:5]).shape
+    ((1, 2, 2), (5,))
+    """
+
+    def fit(self, X: Any, y: Any, *, resume: bool = False) -> Self:
+        """Find the symmetry of y as a function of X.
+
+        Parameters
+        ----------
+        X
+            Inputs, (N, …).
+        y
+            Targets, (N,) or (N, m), or like X for ``output="same"``.
+        resume
+            Continue the run in `run_directory`.
+        """
+        x = self._validated_x(X, reset=True)
+        target = _numeric_target(y)
+        if len(target) != len(x):
+            raise ValueError(
+                f"Found input variables with inconsistent numbers of samples: X has {len(x)} rows, "
+                f"y has {len(target)}"
+            )
+        message = non_finite_message(target, None, "y")
+        if message:
+            raise ValueError(message)
+        self._one_dimensional = target.ndim == 1
+        return self._fit(x, target, classes=0, resume=resume)
+
+    def predict(self, X: Any, views: int | None = None) -> np.ndarray:
+        """Predictions, averaged over `n_views` elements; ``views=0`` for the direct ones."""
+        values = self._predict_values(X, views)
+        return values.reshape(len(values)) if self._one_dimensional else values
+
+
+class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
+    """Find the continuous symmetry of a classification task, and a classifier that respects it.
+
+    The parameters and attributes are those of `SymmetryRegressor`; labels never move, so `output`
+    must stay ``"invariant"``. Adds ``classes_``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 2))
+    >>> y = np.where(np.hypot(X[:, 0], X[:, 1]) > 1, "out", "in")
+    >>> model = SymmetryClassifier(hidden=(32, 32), epochs=3, random_state=0).fit(X, y)
+    >>> model.classes_.tolist(), model.predict_proba(X[:5]).shape
+    (['in', 'out'], (5, 2))
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = False
+        return tags
+
+    def fit(self, X: Any, y: Any, *, resume: bool = False) -> Self:
+        """Find the symmetry of the labels y as a function of X.
+
+        Parameters
+        ----------
+        X
+            Inputs, (N, …).
+        y
+            Labels, (N,): integers or words.
+        resume
+            Continue the run in `run_directory`.
+        """
+        if not (isinstance(self.output, InvariantAction) or self.output == "invariant"):
+            raise ValueError("a classifier's labels do not move: output must be 'invariant'")
+        x = self._validated_x(X, reset=True)
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        check_classification_targets(y)
+        labels = np.asarray(y)
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            warnings.warn(
+                "A column-vector y was passed when a 1d array was expected",
+                _column_warning(),
+                stacklevel=2,
+            )
+            labels = labels.ravel()
+        if labels.ndim != 1:
+            raise ValueError(f"y has shape {labels.shape}; labels must be (N,)")
+        if len(labels) != len(x):
+            raise ValueError(
+                f"Found input variables with inconsistent numbers of samples: X has {len(x)} rows, "
+                f"y has {len(labels)}"
+            )
+        self.classes_ = unique_labels(labels)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class only ({self.classes_[0]!r}); a classifier needs two")
+        numbers = np.searchsorted(self.classes_, labels)
+        return self._fit(x, numbers, classes=len(self.classes_), resume=resume)
+
+    def predict_proba(self, X: Any, views: int | None = None) -> np.ndarray:
+        """Probabilities of the classes, averaged over `n_views` elements."""
+        return self._predict_values(X, views)
+
+    def predict(self, X: Any, views: int | None = None) -> np.ndarray:
+        """The likeliest label of each sample."""
+        likeliest = self.predict_proba(X, views).argmax(1)
+        return self.classes_[likeliest]
+
+
+def fingerprint(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """What identifies a data set: shapes, types and a hash of all values."""
+    digest = hashlib.sha256()
+    for array in (x, y):
+        digest.update(str((array.shape, array.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return {"sha256": digest.hexdigest(), "x_shape": list(x.shape), "y_shape": list(y.shape)}
+
+
+def _numeric_target(y: Any) -> np.ndarray:
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    target = np.asarray(y)
+    if target.dtype.kind in "OUS":
+        try:
+            target = target.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"y holds {target.dtype} values that are no numbers; for labels use "
+                f"SymmetryClassifier"
+            ) from None
+    if target.dtype.kind == "c":
+        raise ValueError("Complex data not supported: y is complex")
+    if target.ndim == 2 and target.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected",
+            _column_warning(),
+            stacklevel=3,
+        )
+        target = target.ravel()
+    return target.astype(np.float64)
+
+
+def _column_warning() -> type[Warning]:
+    from sklearn.exceptions import DataConversionWarning
+
+    return DataConversionWarning
+
+
+def _split(n: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices to train on and to hold out; with very few samples both are all of them."""
+    held = round(n * fraction)
+    if held < 2 or n - held < 2:
+        everything = torch.arange(n)
+        return everything, everything
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[held:], order[:held]
+
+
+def _size(values: Tensor) -> float:
+    size = float(values.double().square().mean().sqrt())
+    return size if size > 0 else 1.0
+
+
+def _agreement(spans: list[Tensor]) -> float | None:
+    """Smallest principal cosine between the spans of any two seeds; None for one seed."""
+    if len(spans) < 2:
+        return None
+    pairs = [(a, b) for i, a in enumerate(spans) for b in spans[i + 1 :]]
+    return min(float(principal_cosines(a, b).min()) for a, b in pairs)
+
+
+def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON can hold them; modules and functions as their description."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Objective):
+            return asdict(value)
+        if isinstance(value, np.ndarray | Tensor):
+            return value.tolist()
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        return str(value)
+
+    # Where the run lies and how much it talks does not change what it is.
+    left_out = ("run_directory", "verbose")
+    return {name: plain(value) for name, value in parameters.items() if name not in left_out}
+
+
+def _check_same_parameters(run: RunFolder, then: dict[str, Any], now: dict[str, Any]) -> None:
+    different = [name for name in now if then.get(name) != now[name]]
+    if different:
+        listed = "; ".join(
+            f"{name}: {then.get(name)!r} then, {now[name]!r} now" for name in different
+        )
+        raise RunError(
+            f"{run.path} was started with other settings ({listed}). Use a new run directory"
+        )

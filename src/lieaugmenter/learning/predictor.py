@@ -1,0 +1,84 @@
+"""A trained predictor ready for use: in the units of the data, averaged over the symmetry."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lieaugmenter.actions.base import Batch, map_tensors
+from lieaugmenter.learning.augmenter import LieAugmenter
+
+
+class Predictor(nn.Module):
+    """A network, its augmenter, and the scales it was trained in.
+
+    Inputs are divided by one number, never column by column: scaling columns differently would
+    turn a rotation into something else.
+
+    Parameters
+    ----------
+    network, augmenter
+        As trained, on scaled data.
+    x_scale
+        Inputs are divided by it.
+    y_scale, y_shift
+        Outputs are multiplied by the first, then the second is added: numbers, or one for each
+        output.
+    classes
+        Number of classes, 0 for a regressor.
+
+    Notes
+    -----
+    ``forward(x)`` gives values for a regressor and class probabilities for a classifier, averaged
+    over `augmenter.n_views` elements; ``forward(x, views=0)`` is the direct prediction.
+    """
+
+    y_scale: Tensor
+    y_shift: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        augmenter: LieAugmenter,
+        *,
+        x_scale: float = 1.0,
+        y_scale: Tensor | float = 1.0,
+        y_shift: Tensor | float = 0.0,
+        classes: int = 0,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.augmenter = augmenter
+        self.x_scale = x_scale
+        self.classes = classes
+        self.register_buffer("y_scale", torch.as_tensor(y_scale, dtype=torch.float32))
+        self.register_buffer("y_shift", torch.as_tensor(y_shift, dtype=torch.float32))
+
+    def scale_x(self, x: Batch) -> Batch:
+        """Inputs as the network sees them."""
+        return map_tensors(lambda t: t / self.x_scale, x)
+
+    def scale_y(self, y: Tensor) -> Tensor:
+        """Targets as the network sees them; labels stay as they are."""
+        if not y.is_floating_point():
+            return y
+        return (y - self.y_shift.to(y)) / self.y_scale.to(y)
+
+    def forward(self, x: Batch, views: int | None = None) -> Tensor:
+        device = self.y_scale.device
+        scaled = self.scale_x(map_tensors(lambda t: t.to(device), x))
+        average = "probabilities" if self.classes else "values"
+        prediction = self.augmenter.predict(self.network, scaled, views=views, average=average)
+        return prediction if self.classes else prediction * self.y_scale + self.y_shift
+
+    def generators(self) -> Tensor:
+        """The generators in the units of the data, (c, d, d).
+
+        A linear generator is the same in all units; the translation column of an affine one is a
+        length.
+        """
+        generators = self.augmenter.generators.detach().cpu().clone()
+        rows = self.augmenter.action.rows
+        if rows < generators.shape[-1] and self.x_scale != 1.0:
+            generators[:, :rows, rows:] *= self.x_scale
+        return generators

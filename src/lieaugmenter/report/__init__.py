@@ -1,0 +1,1 @@
+"""Showing what was found: pictures, and one self-contained page."""

@@ -1,0 +1,445 @@
+"""Every action against the contract, and what is particular to each."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from contracts.action_contract import ActionContract, moved_once, relative_gap
+from torch import Tensor
+
+from lieaugmenter.actions import (
+    Action,
+    AffineAction,
+    DirectSumAction,
+    FourVectorAction,
+    FunctionAction,
+    ImageAction,
+    InvariantAction,
+    StructuredAction,
+    VectorAction,
+)
+from lieaugmenter.actions.base import Batch, batch_size, composition_error, map_tensors
+from lieaugmenter.lie import catalogue
+from lieaugmenter.lie.elements import Elements
+from lieaugmenter.testing import assert_action, differential_error
+
+
+def blobs(rng: torch.Generator, *shape: int) -> Tensor:
+    """Smooth images: a Gaussian blob away from the centre in each channel, zero at the edge."""
+    *leading, height, width = shape
+    size = min(height, width)
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    offset = (torch.rand(*leading, 2, 1, 1, generator=rng) - 0.5) * size / 4
+    down = y - (height - 1) / 2 - offset[..., 0, :, :]
+    right = x - (width - 1) / 2 - offset[..., 1, :, :]
+    # Longer than wide: a round blob would hardly show a rotation.
+    return torch.exp(-((down / (size / 12)) ** 2) / 2 - (right / (size / 8)) ** 2 / 2)
+
+
+def constant(basis: Tensor, *coefficients: float, batch: int = 1) -> Elements:
+    """The same single element for every sample."""
+    return Elements(torch.tensor(coefficients).expand(batch, 1, -1), basis)
+
+
+# --- the contract -------------------------------------------------------------------------------
+
+
+class TestVector(ActionContract):
+    def make_action(self) -> Action:
+        return VectorAction(3)
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 3, generator=rng)
+
+    def basis(self) -> Tensor:
+        return catalogue.gl(3)
+
+    def bad_batches(self) -> list[tuple[Batch, str]]:
+        message = r"expects \(N, 3\)"
+        return [(torch.zeros(5, 4), message), (torch.zeros(3), message), ({}, "is a dict")]
+
+
+class TestVectorOneGenerator(TestVector):
+    """One generator goes another way: no matrix is formed."""
+
+    def basis(self) -> Tensor:
+        return catalogue.so(3)[:1]
+
+
+class TestVectorStack(TestVector):
+    """Time steps or particles: all vectors of a sample are moved alike."""
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 5, 2, 3, generator=rng)
+
+
+class TestFourVector(ActionContract):
+    def make_action(self) -> Action:
+        return FourVectorAction()
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 6, 4, generator=rng)
+
+    def basis(self) -> Tensor:
+        return catalogue.named("so(1,3)")
+
+    def bad_batches(self) -> list[tuple[Batch, str]]:
+        return [(torch.zeros(5, 3), r"\(E, px, py, pz\)"), ((torch.zeros(5, 4),), "is a tuple")]
+
+
+class TestInvariant(ActionContract):
+    def make_action(self) -> Action:
+        return InvariantAction()
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 2, generator=rng)
+
+    def basis(self) -> Tensor:
+        return catalogue.so(2)
+
+    def test_gradients_reach_every_generator(self, rng: torch.Generator) -> None:
+        """Here none must: nothing moves."""
+        basis = self.basis().requires_grad_()
+        elements = Elements(torch.ones(4, 2, 1), basis)
+        assert not self.make_action().act(elements, self.make_batch(rng)).requires_grad
+
+
+class TestDirectSum(ActionContract):
+    """Two positions, a mass that stays, a velocity."""
+
+    def make_action(self) -> Action:
+        return DirectSumAction(
+            [(VectorAction(3), 6), (InvariantAction(), 1), (VectorAction(3), 3)]
+        )
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 10, generator=rng)
+
+    def basis(self) -> Tensor:
+        return catalogue.so(3)
+
+    def bad_batches(self) -> list[tuple[Batch, str]]:
+        return [(torch.zeros(5, 9), r"\(N, 10\)"), (torch.zeros(5, 2, 10), r"\(N, 10\)")]
+
+
+class TestAffine(ActionContract):
+    def make_action(self) -> Action:
+        return AffineAction(3)
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 5, 3, generator=rng)
+
+    def basis(self) -> Tensor:
+        return catalogue.aff(3)
+
+    def bad_batches(self) -> list[tuple[Batch, str]]:
+        message = r"expects \(N, 3\) or \(N, points, 3\)"
+        return [(torch.zeros(5, 4), message), ([1.0], message)]
+
+
+class TestAffineSinglePoint(TestAffine):
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 3, generator=rng)
+
+
+class TestImage(ActionContract):
+    # Bilinear interpolation of a blob 3 pixels wide: about 2 % in each warp.
+    tolerance = 5e-2
+    scale = 0.15
+    shape = (3, 3, 32, 32)
+
+    def make_action(self) -> Action:
+        return ImageAction()
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return blobs(rng, *self.shape)
+
+    def basis(self) -> Tensor:
+        return catalogue.aff(2)
+
+    def bad_batches(self) -> list[tuple[Batch, str]]:
+        return [
+            (torch.zeros(5, 28, 28), r"without a channel axis pass photos\[:, None\]"),
+            (torch.zeros(5, 28, 28, 3), r"photos\.transpose\(0, 3, 1, 2\)"),
+        ]
+
+
+class TestWideImage(TestImage):
+    shape = (2, 1, 32, 45)
+
+
+class TestMolecule(ActionContract):
+    """A dict with padded points: charges and mask stay, positions move where they are real."""
+
+    mask_dtype = torch.float32
+
+    def make_action(self) -> Action:
+        return StructuredAction({"positions": AffineAction(3)}, masks={"positions": "real"})
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        real = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])
+        return {
+            "charges": torch.randn(3, 4, generator=rng),
+            "positions": torch.randn(3, 4, 3, generator=rng) * real.unsqueeze(-1),
+            "real": real.to(self.mask_dtype),
+        }
+
+    def basis(self) -> Tensor:
+        return catalogue.se(3)
+
+    def bad_batches(self) -> list[tuple[Batch, str]]:
+        flat = {"positions": torch.zeros(5, 4, 2), "real": torch.ones(5, 4)}
+        return [(flat, r"photos\['positions'\] has shape"), (torch.zeros(3), "expected a dict")]
+
+
+class TestMoleculeBooleanMask(TestMolecule):
+    mask_dtype = torch.bool
+
+
+class TestTuple(ActionContract):
+    """Two fields of a tuple move, one stays."""
+
+    def make_action(self) -> Action:
+        return StructuredAction({0: VectorAction(2), 2: VectorAction(2)})
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return tuple(torch.randn(*s, generator=rng) for s in [(4, 2), (4, 5), (4, 3, 2)])
+
+    def basis(self) -> Tensor:
+        return catalogue.gl(2)
+
+
+class TestUsersOwn(ActionContract):
+    """Symmetric matrices under S ↦ g S gᵀ: a user's action in a few lines."""
+
+    def make_action(self) -> Action:
+        example = torch.randn(4, 2, 2, generator=torch.Generator().manual_seed(0))
+        return FunctionAction(lambda g, s: g @ s @ g.mT, dim=2, example=example)
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 2, 2, generator=rng)
+
+    def basis(self) -> Tensor:
+        return catalogue.gl(2)
+
+
+# --- linear -------------------------------------------------------------------------------------
+
+
+def test_vectors_are_multiplied_by_the_matrices(rng: torch.Generator) -> None:
+    elements = Elements(torch.randn(4, 3, 9, generator=rng) * 0.3, catalogue.gl(3))
+    x = torch.randn(4, 5, 3, generator=rng)
+    expected = torch.einsum("bvij,bnj->bvni", elements.matrices(), x)
+    torch.testing.assert_close(VectorAction(3).act(elements, x), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_lorentz_elements_preserve_masses(rng: torch.Generator) -> None:
+    p = torch.randn(4, 6, 4, generator=rng)
+    boosts = Elements(torch.randn(4, 2, 6, generator=rng) * 0.5, catalogue.named("so(1,3)"))
+    metric = torch.tensor([1.0, -1.0, -1.0, -1.0])
+    before = (p.square() * metric).sum(-1).unsqueeze(1).expand(-1, 2, -1)
+    after = (FourVectorAction().act(boosts, p).square() * metric).sum(-1)
+    torch.testing.assert_close(after, before, atol=1e-4, rtol=1e-4)
+
+
+def test_direct_sum_leaves_its_invariant_columns(rng: torch.Generator) -> None:
+    action = DirectSumAction([(VectorAction(2), 2), (InvariantAction(), 3)])
+    x = torch.randn(4, 5, generator=rng)
+    moved = moved_once(action, constant(catalogue.so(2), 1.0, batch=4), x)
+    assert torch.equal(moved[:, 2:], x[:, 2:])
+    assert float((moved[:, :2] - x[:, :2]).norm()) > 0.1
+
+
+def test_direct_sum_refuses_parts_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="share one size of matrix"):
+        DirectSumAction([(VectorAction(2), 2), (VectorAction(3), 3)])
+    with pytest.raises(ValueError, match="whole vectors of 3 columns, not 4"):
+        DirectSumAction([(VectorAction(3), 4)])
+
+
+def test_direct_sum_of_points_keeps_their_last_row_masked() -> None:
+    """Homogeneous coordinates: the last row of a generator means nothing, and D is the space's."""
+    action = DirectSumAction([(AffineAction(2), 2), (InvariantAction(), 1)])
+    assert (action.dim, action.rows, action.space_dim) == (3, 2, 2)
+
+
+# --- space --------------------------------------------------------------------------------------
+
+ROTATION = catalogue.se(2)[:1]
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5])
+@pytest.mark.parametrize("size", [8, 9, 28, 31])
+@pytest.mark.parametrize("quarters", [1, 2, 3, -1])
+def test_quarter_turn_is_rot90(
+    size: int, channels: int, quarters: int, rng: torch.Generator
+) -> None:
+    x = torch.rand(2, channels, size, size, generator=rng)
+    turned = moved_once(ImageAction(), constant(ROTATION, quarters * math.pi / 2, batch=2), x)
+    torch.testing.assert_close(turned, torch.rot90(x, quarters, (2, 3)), atol=1e-5, rtol=0)
+
+
+def test_half_turn_of_a_wide_image_is_rot90_twice(rng: torch.Generator) -> None:
+    x = torch.rand(2, 3, 9, 16, generator=rng)
+    turned = moved_once(ImageAction(), constant(ROTATION, math.pi, batch=2), x)
+    torch.testing.assert_close(turned, torch.rot90(x, 2, (2, 3)), atol=1e-5, rtol=0)
+
+
+def test_quarter_turn_of_a_wide_image_keeps_its_shapes(rng: torch.Generator) -> None:
+    """A rotation is a rotation for any aspect ratio: the inner square turns as if alone."""
+    x = torch.zeros(1, 1, 8, 14)
+    x[..., 3:11] = torch.rand(1, 1, 8, 8, generator=rng)
+    turned = moved_once(ImageAction(), constant(ROTATION, math.pi / 2), x)
+    expected = torch.rot90(x[..., 3:11], 1, (2, 3))
+    torch.testing.assert_close(turned[..., 3:11], expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (7, 12), (12, 7)])
+def test_translations_move_right_and_up(height: int, width: int, rng: torch.Generator) -> None:
+    """x to the right, y up, half of the longer side as the unit; zeros enter from outside."""
+    x = torch.rand(1, 2, height, width, generator=rng)
+    pixel = 2.0 / max(height, width)
+    right, up = 2 * pixel, 1 * pixel
+    moved = moved_once(ImageAction(), constant(catalogue.translations(2), right, up), x)
+    expected = torch.zeros_like(x)
+    expected[:, :, :-1, 2:] = x[:, :, 1:, :-2]
+    torch.testing.assert_close(moved, expected, atol=1e-5, rtol=0)
+
+
+def test_two_actions_compose_in_order(rng: torch.Generator) -> None:
+    """Rotation and translation do not commute: gh is right where hg is clearly wrong."""
+    action, x = ImageAction(), blobs(rng, 1, 1, 40, 40)
+    basis = catalogue.se(2)
+    turn, shift = (math.pi / 2, 0.0, 0.0), (0.0, 0.4, 0.0)
+    g, h = constant(basis, *turn), constant(basis, *shift)
+    twice = moved_once(action, g, moved_once(action, h, x))
+    gh = Elements(torch.tensor([turn, shift])[None, None], basis)
+    hg = Elements(torch.tensor([shift, turn])[None, None], basis)
+    assert relative_gap(moved_once(action, gh, x), twice) < 1e-3
+    assert relative_gap(moved_once(action, hg, x), twice) > 0.5
+
+
+def test_integer_pixels_are_warped_as_numbers() -> None:
+    x = torch.randint(0, 256, (1, 1, 6, 6)).byte()
+    turned = moved_once(ImageAction(), constant(ROTATION, math.pi / 2), x)
+    torch.testing.assert_close(turned, torch.rot90(x, 1, (2, 3)).float(), atol=1e-3, rtol=0)
+
+
+def test_double_images_and_float_elements_work_together(rng: torch.Generator) -> None:
+    x = torch.rand(1, 1, 6, 6, generator=rng, dtype=torch.float64)
+    turned = moved_once(ImageAction(), constant(ROTATION, math.pi / 2), x)
+    torch.testing.assert_close(turned, torch.rot90(x, 1, (2, 3)), atol=1e-5, rtol=0)
+
+
+def test_points_are_turned_and_shifted(rng: torch.Generator) -> None:
+    points = torch.randn(3, 5, 2, generator=rng)
+    g = Elements(
+        torch.tensor([[0.0, 3.0, -1.0], [math.pi / 2, 0.0, 0.0]]).expand(3, 1, 2, 3),
+        catalogue.se(2),
+    )
+    moved = moved_once(AffineAction(2), g, points)
+    expected = torch.stack([3.0 - points[..., 1], -1.0 + points[..., 0]], dim=-1)
+    torch.testing.assert_close(moved, expected, atol=1e-5, rtol=1e-5)
+
+
+# --- structured ---------------------------------------------------------------------------------
+
+
+def test_padded_points_stay_put_and_real_ones_move(rng: torch.Generator) -> None:
+    contract = TestMolecule()
+    action, x = contract.make_action(), contract.make_batch(rng)
+    moved = moved_once(action, constant(catalogue.se(3), *[0.7] * 6, batch=3), x)
+    real = x["real"].bool()
+    assert torch.equal(moved["positions"][~real], x["positions"][~real])
+    assert float((moved["positions"] - x["positions"])[real].norm(dim=-1).min()) > 0.1
+    assert torch.equal(moved["charges"], x["charges"])
+    velocity = action.differential(catalogue.se(3)[3], x)["positions"]
+    assert bool((velocity[~real] == 0).all())
+    assert bool((velocity[real][:, 0] == 1).all())
+
+
+def test_structured_input_says_which_field_is_missing(rng: torch.Generator) -> None:
+    action = StructuredAction({"positions": VectorAction(2)})
+    with pytest.raises(ValueError, match=r"no field 'positions'; it has \['places'\]"):
+        action.check({"places": torch.zeros(3, 2)})
+
+
+def test_structured_action_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="share one size of matrix"):
+        StructuredAction({"a": VectorAction(2), "b": VectorAction(3)})
+    with pytest.raises(ValueError, match="masks name fields that do not move: charges"):
+        StructuredAction({"a": VectorAction(2)}, masks={"charges": "a"})
+
+
+def test_batches_are_tensors_in_dicts_and_tuples() -> None:
+    with pytest.raises(TypeError, match="found str"):
+        map_tensors(lambda t: t, {"a": "text"})
+    with pytest.raises(ValueError, match=r"different lengths: \[2, 3\]"):
+        batch_size((torch.zeros(2), torch.zeros(3)))
+
+
+# --- a user's own -------------------------------------------------------------------------------
+
+
+def test_an_action_that_multiplies_in_the_wrong_order_is_refused(rng: torch.Generator) -> None:
+    with pytest.raises(ValueError, match="wrong order"):
+        FunctionAction(
+            lambda g, x: (x.unsqueeze(-2) @ g).squeeze(-2), 2, torch.randn(4, 2, generator=rng)
+        )
+
+
+def test_the_contragredient_action_is_accepted(rng: torch.Generator) -> None:
+    """x ↦ g⁻ᵀ x: the same product as above, with the inverse that puts it in order."""
+    dual = FunctionAction(
+        lambda g, x: (x.unsqueeze(-2) @ torch.linalg.inv(g)).squeeze(-2),
+        2,
+        torch.randn(4, 2, generator=rng),
+    )
+    assert_action(dual, catalogue.gl(2), torch.randn(4, 2, generator=rng))
+
+
+def test_an_action_that_moves_under_the_identity_is_refused(rng: torch.Generator) -> None:
+    with pytest.raises(ValueError, match="not an action"):
+        FunctionAction(lambda g, x: 0 * x, 2, torch.randn(4, 2, generator=rng))
+
+
+def test_a_function_that_changes_the_shape_is_refused(rng: torch.Generator) -> None:
+    with pytest.raises(ValueError, match=r"shape \(2,\) into \(1,\); an action must keep"):
+        FunctionAction(lambda g, x: x[:, :1], 2, torch.randn(4, 2, generator=rng))
+
+
+def test_a_function_may_move_a_dict(rng: torch.Generator) -> None:
+    """Velocities turn like positions but are not translated: beyond a StructuredAction."""
+
+    def motion(g: Tensor, x: Batch) -> Batch:
+        turned = {key: (g[:, :2, :2] @ t.unsqueeze(-1)).squeeze(-1) for key, t in x.items()}
+        return {"at": turned["at"] + g[:, :2, 2], "speed": turned["speed"]}
+
+    x = {key: torch.randn(4, 2, generator=rng) for key in ("at", "speed")}
+    action = FunctionAction(motion, 3, x, check_on=catalogue.se(2), space_dim=2)
+    assert_action(action, catalogue.se(2), x)
+
+
+# --- the checks are checked ---------------------------------------------------------------------
+
+
+class _WrongSign(VectorAction):
+    def differential(self, generator: Tensor, x: Tensor) -> Tensor:
+        return -super().differential(generator, x)
+
+
+class _RightAction(VectorAction):
+    def act(self, elements: Elements, x: Tensor) -> Tensor:
+        return super().act(elements.inverse(), x)
+
+
+def test_the_checks_see_a_wrong_differential_and_a_right_action(rng: torch.Generator) -> None:
+    x = torch.randn(4, 3, generator=rng)
+    assert differential_error(_WrongSign(3), catalogue.so(3)[0], x) == pytest.approx(2, abs=1e-2)
+    assert composition_error(_RightAction(3), catalogue.so(3), x) > 1e-2
+    with pytest.raises(AssertionError, match="differential differs"):
+        assert_action(_WrongSign(3), catalogue.so(3), x)
+    with pytest.raises(AssertionError, match="differs from act"):
+        assert_action(_RightAction(3), catalogue.so(3), x)

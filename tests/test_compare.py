@@ -1,0 +1,194 @@
+"""Comparing bases, and measuring how equivariant a model is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lieaugmenter import testing
+from lieaugmenter.actions import Action, InvariantAction, VectorAction
+from lieaugmenter.analysis.compare import (
+    absolute_cosine,
+    frobenius_projection,
+    match,
+    principal_angles,
+    principal_cosines,
+)
+from lieaugmenter.analysis.equivariance import (
+    averaged_equivariance_error,
+    distance_from_identity,
+    equivariance_error,
+    lie_derivative,
+)
+from lieaugmenter.lie import catalogue
+from lieaugmenter.lie.elements import Elements
+
+# torch.func.jvp still scripts its own decompositions, and warns of it.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+
+SO3 = catalogue.so(3)
+
+
+# --- bases --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1.0, -1.0, 1e-3, -250.0])
+def test_absolute_cosine_sees_neither_sign_nor_scale(scale: float) -> None:
+    torch.testing.assert_close(absolute_cosine(scale * SO3, SO3), torch.ones(3))
+
+
+def test_absolute_cosine_is_zero_across_and_between_otherwise(rng: torch.Generator) -> None:
+    assert float(absolute_cosine(SO3[0], SO3[1])) == 0.0
+    half = absolute_cosine(SO3[0] + SO3[1], SO3[0])
+    assert float(half) == pytest.approx(2**-0.5)
+    a, b = torch.randn(2, 50, 4, 4, generator=rng)
+    assert float(absolute_cosine(a, b).max()) < 1.0
+
+
+@pytest.mark.parametrize("scale", [1.0, -2.0, 0.3])
+def test_frobenius_projection_is_the_scale(scale: float) -> None:
+    across = scale * SO3 + torch.eye(3)
+    torch.testing.assert_close(frobenius_projection(across, SO3), torch.full((3,), abs(scale)))
+
+
+def test_principal_cosines_do_not_depend_on_the_bases(rng: torch.Generator) -> None:
+    a, b = torch.randn(2, 3, 4, 4, generator=rng)
+    mixing = torch.eye(3) + 0.3 * torch.randn(3, 3, generator=rng)
+    other = torch.einsum("ij,jab->iab", mixing, b)
+    torch.testing.assert_close(
+        principal_cosines(a, other), principal_cosines(a, b), atol=1e-5, rtol=0
+    )
+    torch.testing.assert_close(principal_cosines(b, other), torch.ones(3), atol=1e-6, rtol=0)
+
+
+def test_principal_cosines_of_known_spans() -> None:
+    tilted = torch.stack([SO3[0], SO3[1] + SO3[2]])
+    cosines = principal_cosines(SO3[:2], tilted)
+    torch.testing.assert_close(cosines, torch.tensor([1.0, 2**-0.5]), atol=1e-6, rtol=0)
+    # As many as the smaller span has, largest first.
+    torch.testing.assert_close(principal_cosines(SO3, tilted), torch.ones(2), atol=1e-6, rtol=0)
+    angles = principal_angles(SO3[:2], tilted)
+    torch.testing.assert_close(angles, torch.tensor([0.0, torch.pi / 4]), atol=1e-3, rtol=0)
+
+
+def test_matching_finds_order_and_sign(rng: torch.Generator) -> None:
+    noise = 0.05 * torch.randn(3, 3, 3, generator=rng)
+    learned = torch.stack([-2.0 * SO3[2], 0.5 * SO3[0], -SO3[1]]) + noise
+    found = match(learned, SO3)
+    assert found.order == [1, 2, 0]
+    assert found.signs == [1.0, -1.0, -1.0]
+    assert min(found.cosines) > 0.95
+    assert bool(((found.generators * SO3).sum((1, 2)) > 0).all())
+    torch.testing.assert_close(found.generators[0], learned[1])
+
+
+def test_matching_gives_each_canonical_generator_its_own() -> None:
+    """Two learned generators near the same canonical one: the nearer takes it."""
+    near, nearer = SO3[0] + 0.5 * SO3[1], SO3[0] + 0.1 * SO3[1]
+    found = match(torch.stack([near, nearer]), SO3[:2])
+    assert found.order == [1, 0]
+    assert match(SO3.flip(0), SO3[:1]).order == [2]
+
+
+def test_matching_needs_enough_generators() -> None:
+    with pytest.raises(ValueError, match="2 learned generators cannot be matched to 3"):
+        match(SO3[:2], SO3)
+
+
+# --- equivariance -------------------------------------------------------------------------------
+
+
+def radial(x: Tensor) -> Tensor:
+    """x · f(‖x‖): equivariant under rotations."""
+    return x * x.square().sum(-1, keepdim=True).sin()
+
+
+def norm(x: Tensor) -> Tensor:
+    return x.norm(dim=-1, keepdim=True)
+
+
+def random_mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 32), nn.Tanh(), nn.Linear(32, 3))
+
+
+def sample(rng: torch.Generator, n: int = 20, views: int = 8) -> tuple[Tensor, Elements]:
+    x = torch.randn(n, 3, generator=rng)
+    return x, Elements(torch.randn(n, views, 3, generator=rng), SO3)
+
+
+VECTOR, INVARIANT = VectorAction(3), InvariantAction()
+
+
+@pytest.mark.parametrize(("model", "output"), [(radial, VECTOR), (norm, INVARIANT)])
+def test_errors_of_an_equivariant_model_are_zero(
+    model: object, output: Action, rng: torch.Generator
+) -> None:
+    x, elements = sample(rng)
+    for error in (equivariance_error, averaged_equivariance_error):
+        assert error(model, x, elements, action=VECTOR, output=output) < 1e-4
+    assert testing.equivariance_error(model, SO3, x, action=VECTOR, output=output) < 1e-4
+    for generator in SO3:
+        defect = lie_derivative(model, x, generator, action=VECTOR, output=output)
+        assert float(defect.abs().max()) < 1e-4
+    testing.assert_equivariant(model, SO3, x, action=VECTOR, output=output)
+
+
+@pytest.mark.parametrize("output", [VECTOR, INVARIANT], ids=["same", "invariant"])
+def test_random_mlp_is_not_equivariant(output: Action, rng: torch.Generator) -> None:
+    x, elements = sample(rng)
+    model = random_mlp()
+    both = {"action": VECTOR, "output": output}
+    assert equivariance_error(model, x, elements, **both) > 0.1
+    assert averaged_equivariance_error(model, x, elements, **both) > 0.1
+    assert testing.equivariance_error(model, SO3, x, **both) > 0.1
+    assert float(lie_derivative(model, x, SO3[0], **both).abs().mean()) > 0.05
+    with pytest.raises(AssertionError, match="equivariance error"):
+        testing.assert_equivariant(model, SO3, x, **both)
+
+
+def test_errors_are_the_papers_equations(rng: torch.Generator) -> None:
+    """Eq. (40) and the second error, sample by sample and element by element."""
+    x, elements = sample(rng, n=4, views=3)
+    model, g = random_mlp(), elements.matrices()
+    gap = [
+        [model(g[i, j] @ x[i]) - g[i, j] @ model(x[i]) for j in range(3)] for i in range(4)
+    ]
+    each = sum(float(e.detach().abs().sum()) for row in gap for e in row) / 12
+    averaged = sum(float((sum(row) / 3).detach().abs().sum()) for row in gap) / 4
+    both = {"action": VECTOR, "output": VECTOR}
+    assert equivariance_error(model, x, elements, **both) == pytest.approx(each, rel=1e-4)
+    found = averaged_equivariance_error(model, x, elements, **both)
+    assert found == pytest.approx(averaged, rel=1e-4)
+
+
+def test_averaging_first_never_gives_a_larger_error(rng: torch.Generator) -> None:
+    both = {"action": VECTOR, "output": VECTOR}
+    for _ in range(5):
+        x, elements = sample(rng)
+        model = random_mlp()
+        averaged = averaged_equivariance_error(model, x, elements, **both)
+        assert averaged <= equivariance_error(model, x, elements, **both)
+
+
+def test_lie_derivative_is_the_slope_of_the_defect(rng: torch.Generator) -> None:
+    """d/dt [Ψ(e^{tL} x) - e^{tL} Ψ(x)] at 0, in double precision."""
+    x, model = torch.randn(5, 3, generator=rng).double(), random_mlp().double()
+    generator, t = SO3[1].double(), 1e-5
+    ends = torch.tensor([t, -t]).double().expand(5, 2).unsqueeze(-1)
+    elements = Elements(ends, generator.unsqueeze(0))
+    with torch.no_grad():
+        defect = model(elements.apply(x)) - elements.apply(model(x))
+    expected = (defect[:, 0] - defect[:, 1]) / (2 * t)
+    found = lie_derivative(model, x, generator, action=VECTOR, output=VECTOR)
+    torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-6)
+
+
+def test_distance_from_identity_of_a_rotation() -> None:
+    """‖R(θ) - I‖_F = 2√2 |sin(θ/2)|."""
+    angles = torch.tensor([[0.3, -1.0], [2.0, 3.0]])
+    elements = Elements(angles.unsqueeze(-1), catalogue.so(2))
+    expected = float((2 * 2**0.5 * (angles / 2).sin().abs()).mean())
+    assert distance_from_identity(elements) == pytest.approx(expected, rel=1e-5)
+    still = Elements(torch.zeros(2, 3, 1), catalogue.so(2))
+    assert distance_from_identity(still) == 0.0
