@@ -97,7 +97,8 @@ def compare(
 
         return run
 
-    apart = float((ours() - reference()).abs().max())
+    with torch.no_grad():
+        apart = float((ours() - reference()).abs().max())
     mine, theirs = in_turns(both_ways(ours), both_ways(reference), rounds, 20)
     return {"ratio": theirs / mine, "largest_difference": apart, "ms": mine * 1e3}
 
@@ -165,7 +166,8 @@ def main() -> None:
         measured[name] = {**numbers, "bar": f"{sign} {bar:g}", "reached": reached}
         print(f"{name}: {numbers['ratio']:.2f} (bar {sign} {bar:g})")
     settings = {"batch": BATCH, "views": VIEWS, "rounds": arguments.rounds, "seed": 0}
-    write_json(arguments.out, {"settings": settings, "environment": environment(), "ratios": measured})
+    content = {"settings": settings, "environment": environment(), "ratios": measured}
+    write_json(arguments.out, content)
 
 
 if __name__ == "__main__":

@@ -110,9 +110,7 @@ class TestDirectSum(ActionContract):
     """Two positions, a mass that stays, a velocity."""
 
     def make_action(self) -> Action:
-        return DirectSumAction(
-            [(VectorAction(3), 6), (InvariantAction(), 1), (VectorAction(3), 3)]
-        )
+        return DirectSumAction([(VectorAction(3), 6), (InvariantAction(), 1), (VectorAction(3), 3)])
 
     def make_batch(self, rng: torch.Generator) -> Batch:
         return torch.randn(4, 10, generator=rng)

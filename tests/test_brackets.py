@@ -117,9 +117,7 @@ def test_killing_form_of_so_n_is_a_multiple_of_the_trace_form() -> None:
         ("so(2,2)", [-1.0, -1.0, 1.0, 1.0]),
     ],
 )
-def test_preserved_form_is_the_metric(
-    name: str, form: list[float], rng: torch.Generator
-) -> None:
+def test_preserved_form_is_the_metric(name: str, form: list[float], rng: torch.Generator) -> None:
     found = preserved_forms(mixed(catalogue.named(name), rng))
     assert found.shape == (1, len(form), len(form))
     metric = torch.diag(torch.tensor(form))

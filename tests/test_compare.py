@@ -151,9 +151,7 @@ def test_errors_are_the_papers_equations(rng: torch.Generator) -> None:
     """Eq. (40) and the second error, sample by sample and element by element."""
     x, elements = sample(rng, n=4, views=3)
     model, g = random_mlp(), elements.matrices()
-    gap = [
-        [model(g[i, j] @ x[i]) - g[i, j] @ model(x[i]) for j in range(3)] for i in range(4)
-    ]
+    gap = [[model(g[i, j] @ x[i]) - g[i, j] @ model(x[i]) for j in range(3)] for i in range(4)]
     each = sum(float(e.detach().abs().sum()) for row in gap for e in row) / 12
     averaged = sum(float((sum(row) / 3).detach().abs().sum()) for row in gap) / 4
     both = {"action": VECTOR, "output": VECTOR}

@@ -291,7 +291,7 @@ def test_a_reflection_acts_after_the_rotation(rng: torch.Generator) -> None:
 
 @pytest.mark.parametrize("c", [1, 2])
 def test_double_data_and_float_elements_work_together(c: int, rng: torch.Generator) -> None:
-    """"Float32 or better": data of a higher precision keeps it."""
+    """ "Float32 or better": data of a higher precision keeps it."""
     basis, x = catalogue.gl(3)[:c], normal(rng, 2, 3)
     w = normal(rng, 2, 4, c, dtype=torch.float32)
     expected = Elements(w, basis).apply(x.float())

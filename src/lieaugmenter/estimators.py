@@ -155,9 +155,8 @@ class _SymmetryEstimator(BaseEstimator):
     def _fit(self, x: np.ndarray, y: np.ndarray, *, classes: int, resume: bool) -> Self:
         self._check_parameters(x, y)
         self.sample_shape_ = x.shape[1:]
-        for note in examine(x, y, self._names(x) if x.ndim == 2 else None):
-            if note.level == "warning" and self.verbose:
-                warnings.warn(note.text, stacklevel=3)
+        if self.verbose:
+            self._warn_of_oddities(x, y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         action = make_action(self.action, x.shape[-1])
         output = make_output(self.output, action)
@@ -189,7 +188,9 @@ class _SymmetryEstimator(BaseEstimator):
                     resume,
                 )
             )
-        losses = [self._held_out_loss(p, inputs[held_out], targets[held_out]) for p, _ in trained]
+        for predictor, _ in trained:
+            _choose_inference(predictor, inputs[held_out], targets[held_out])
+        losses = [_held_out_loss(p, inputs[held_out], targets[held_out]) for p, _ in trained]
         best = int(np.argmin(losses))
         self.predictor_, self.history_ = trained[best]
         self.network_, self.augmenter_ = self.predictor_.network, self.predictor_.augmenter
@@ -217,6 +218,14 @@ class _SymmetryEstimator(BaseEstimator):
             self.findings().save(run)
             self.run_directory_ = str(run.path)
         return self
+
+    def _warn_of_oddities(self, x: np.ndarray, y: np.ndarray) -> None:
+        structured = self.blocks is not None or self.mask is not None
+        for note in examine(
+            x, y, self._names(x) if x.ndim == 2 else None, look_at_rank=not structured
+        ):
+            if note.level == "warning":
+                warnings.warn(note.text, stacklevel=4)
 
     def _train_one(
         self,
@@ -330,16 +339,11 @@ class _SymmetryEstimator(BaseEstimator):
         shared = output is action or isinstance(output, AffineAction)
         return {"x_scale": x_scale, "y_scale": x_scale if shared else _size(targets)}
 
-    def _held_out_loss(self, predictor: Predictor, x: Tensor, y: Tensor) -> float:
-        prediction = predictor(x).cpu()
-        if predictor.classes:
-            return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y))
-        return float((prediction.reshape(y.shape) - y).square().mean())
-
     def _judge(self, x: Tensor, y: Tensor, n_seeds: int, seed: int) -> Verdict:
         predictor, augmenter = self.predictor_, self.augmenter_
         device = predictor.y_scale.device
-        quality = quality_of(predictor(x).cpu(), y)
+        # The direct prediction: averaging over a wrong symmetry would hide that it was learned.
+        quality = quality_of(predictor(x, views=0).cpu(), y)
 
         def outputs(batch: Tensor) -> Tensor:
             values = self.network_(batch)
@@ -392,7 +396,7 @@ class _SymmetryEstimator(BaseEstimator):
     def findings(self, **changes: Any) -> Findings:
         """What was found, for a report; keyword arguments replace fields (title, truth, …)."""
         check_is_fitted(self, "verdict_")
-        verdict = self.verdict_
+        verdict, views = self.verdict_, self.predictor_.views
         found: dict[str, Any] = {
             "title": "Symmetry discovery",
             "sentence": self.sentence(),
@@ -410,6 +414,7 @@ class _SymmetryEstimator(BaseEstimator):
                 "95 % upper bound": verdict.upper,
                 "held-out variation explained": verdict.quality,
                 "held-out loss": self.symmetries_[0]["validation_loss"],
+                "predictions": f"averaged over {views} elements" if views else "direct",
                 "agreement of seeds (smallest cosine)": self.seed_agreement_,
                 "training time (s)": round(self.history_.seconds, 1),
             },
@@ -534,7 +539,8 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
     hidden
         Widths of the hidden layers of the MLP.
     n_views
-        Transformed copies of each sample, in training and in averaged prediction.
+        Transformed copies of each sample, in training and in averaged prediction. Held-out data
+        decides whether `predict` averages.
     range, sampler, warmup
         Largest coefficient, its law, and the fraction of training over which it grows.
     objective
@@ -606,7 +612,15 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
         return self._fit(x, target, classes=0, resume=resume)
 
     def predict(self, X: Any, views: int | None = None) -> np.ndarray:
-        """Predictions, averaged over `n_views` elements; ``views=0`` for the direct ones."""
+        """Predictions in the way that did better on held-out data, averaged or direct.
+
+        Parameters
+        ----------
+        X
+            Inputs.
+        views
+            Elements to average over, whatever did better; 0 for the direct prediction.
+        """
         values = self._predict_values(X, views)
         return values.reshape(len(values)) if self._one_dimensional else values
 
@@ -672,13 +686,28 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
         return self._fit(x, numbers, classes=len(self.classes_), resume=resume)
 
     def predict_proba(self, X: Any, views: int | None = None) -> np.ndarray:
-        """Probabilities of the classes, averaged over `n_views` elements."""
+        """Probabilities of the classes; `views` as in `SymmetryRegressor.predict`."""
         return self._predict_values(X, views)
 
     def predict(self, X: Any, views: int | None = None) -> np.ndarray:
         """The likeliest label of each sample."""
         likeliest = self.predict_proba(X, views).argmax(1)
         return self.classes_[likeliest]
+
+
+def _held_out_loss(predictor: Predictor, x: Tensor, y: Tensor, views: int | None = None) -> float:
+    prediction = predictor(x, views=views).cpu()
+    if predictor.classes:
+        return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y))
+    return float((prediction.reshape(y.shape) - y).square().mean())
+
+
+def _choose_inference(predictor: Predictor, x: Tensor, y: Tensor) -> None:
+    """Predict directly where averaging over the learned symmetry does worse on held-out data."""
+    averaged = _held_out_loss(predictor, x, y)
+    # `not <=` also catches an average that is not a number.
+    if not averaged <= _held_out_loss(predictor, x, y, views=0):
+        predictor.views = 0
 
 
 def fingerprint(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:

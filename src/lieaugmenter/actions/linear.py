@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch
@@ -69,13 +69,13 @@ class InvariantAction(Action):
         super().__init__(0)
 
     def act(
-        self, elements: Elements, x: Float[Tensor, "batch *n"]
-    ) -> Float[Tensor, "batch views *n"]:
+        self, elements: Elements, x: Shaped[Tensor, "batch *n"]
+    ) -> Shaped[Tensor, "batch views *n"]:
         return x.unsqueeze(1).expand(-1, elements.views, *x.shape[1:])
 
     def differential(
-        self, generator: Float[Tensor, "d d"], x: Float[Tensor, "batch *n"]
-    ) -> Float[Tensor, "batch *n"]:
+        self, generator: Float[Tensor, "d d"], x: Shaped[Tensor, "batch *n"]
+    ) -> Shaped[Tensor, "batch *n"]:
         """Zero."""
         return torch.zeros_like(x)
 

@@ -7,6 +7,8 @@ rotation E_21 - E_12 turns counter-clockwise as displayed: a quarter turn is ``t
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -126,6 +128,17 @@ def _to_grid_sample(
     matrices: Float[Tensor, "n 3 3"], height: int, width: int
 ) -> Float[Tensor, "n 2 3"]:
     """Our frame (y up, longer half side = 1) to grid_sample's (y down, each half side = 1)."""
+    return matrices[:, :2] * _change_of_frame(height, width, matrices.dtype, matrices.device)
+
+
+@lru_cache(maxsize=64)
+def _change_of_frame(
+    height: int, width: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "2 3"]:
+    """Factors of the entries. Kept, because making it would interrupt a captured CUDA graph."""
     longer = max(height, width)
-    frame = matrices.new_tensor([width / longer, -height / longer, 1.0])
-    return (matrices[:, :2] * frame) / frame[:2].unsqueeze(1)
+    frame = (width / longer, -height / longer, 1.0)
+    factors = [[column / row for column in frame] for row in frame[:2]]
+    # Outside inference mode, whose tensors could not be used in training later.
+    with torch.inference_mode(False):
+        return torch.tensor(factors, dtype=dtype, device=device)

@@ -59,7 +59,13 @@ def looks_standardised(x: np.ndarray) -> bool:
     )
 
 
-def examine(x: np.ndarray, y: np.ndarray, names: Sequence[str] | None = None) -> list[Note]:
+def examine(
+    x: np.ndarray,
+    y: np.ndarray,
+    names: Sequence[str] | None = None,
+    *,
+    look_at_rank: bool = True,
+) -> list[Note]:
     """Remarks on a data set, most serious first.
 
     Parameters
@@ -68,6 +74,9 @@ def examine(x: np.ndarray, y: np.ndarray, names: Sequence[str] | None = None) ->
         Inputs and targets.
     names
         Names of the columns of x.
+    look_at_rank
+        Whether directions that cannot be identified are worth a remark; not when the generators'
+        structure is given.
     """
     notes: list[Note] = []
     if len(x) != len(y):
@@ -95,7 +104,7 @@ def examine(x: np.ndarray, y: np.ndarray, names: Sequence[str] | None = None) ->
         for column in constant[:5]:
             label = names[column] if names is not None else f"column {column}"
             notes.append(Note("info", f"{label} is constant ({x[0, column]:g})."))
-    if x.ndim in (2, 3) and x.shape[-1] <= 512:
+    if look_at_rank and x.ndim in (2, 3) and x.shape[-1] <= 512:
         notes += _rank_notes(x)
     notes += _target_notes(y)
     return notes

@@ -158,9 +158,7 @@ def _check_header(path: Path, header: list[str]) -> None:
         raise DataError(f"{path}: column {repeated[0]!r} appears more than once")
 
 
-def _split_columns(
-    path: Path, columns: Mapping[str, list[str] | np.ndarray], target: str
-) -> Table:
+def _split_columns(path: Path, columns: Mapping[str, list[str] | np.ndarray], target: str) -> Table:
     targets = [name.strip() for name in target.split(",") if name.strip()]
     missing = [name for name in targets if name not in columns]
     if missing or not targets:

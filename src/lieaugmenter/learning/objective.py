@@ -18,6 +18,8 @@ from torch.nn.functional import cosine_similarity, cross_entropy, l1_loss, mse_l
 
 # Shorter vectors count as this long when a cosine is taken.
 _SHORTEST = 1e-8
+# A sample has moved noticeably when it has moved by this fraction of its size.
+_ENOUGH = 0.5
 
 
 def smooth_abs(z: Tensor, smoothing: float) -> Tensor:
@@ -111,14 +113,16 @@ def similarity(
 def proximity(
     x: Float[Tensor, "batch n"], views: Float[Tensor, "batch views n"]
 ) -> Float[Tensor, ""]:
-    """Mean of 1 / (1 + ‖g x - x‖² / ‖x‖²): 1 when nothing moves, towards 0 as it moves far.
+    """Mean of 1 / (1 + (‖g x - x‖ / (‖x‖/2))²): 1 when nothing moves, towards 0 as it moves.
 
     The paper's `similarity` is as large for a pure scaling as for doing nothing, so that a scaling
-    symmetry can never be found under it; this term sees that a scaling moves the data.
+    symmetry can never be found under it; this term sees that a scaling moves the data. It is
+    nearly satisfied once a sample has moved by its own size, so that it does not drive generators
+    to ever larger motions.
     """
     moved = (views - x.unsqueeze(1)).square().sum(-1)
-    size = x.square().sum(-1, keepdim=True)
-    return (size / (size + moved).clamp_min(torch.finfo(x.dtype).tiny)).mean()
+    enough = x.square().sum(-1, keepdim=True) * _ENOUGH**2
+    return (enough / (enough + moved).clamp_min(torch.finfo(x.dtype).tiny)).mean()
 
 
 def sparsity(basis: Float[Tensor, "c d d"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
@@ -163,7 +167,7 @@ class Objective:
     similarity: float = 0.0
     sparsity: float = 1e-3
     alignment: float = 1.0
-    proximity: float = 1.0
+    proximity: float = 0.1
     smoothing: float = 0.0
     absolute: bool = False
 

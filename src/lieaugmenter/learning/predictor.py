@@ -26,11 +26,13 @@ class Predictor(nn.Module):
         output.
     classes
         Number of classes, 0 for a regressor.
+    views
+        Elements to average over when a call does not say; `augmenter.n_views` unless given, 0 for
+        the direct prediction.
 
     Notes
     -----
-    ``forward(x)`` gives values for a regressor and class probabilities for a classifier, averaged
-    over `augmenter.n_views` elements; ``forward(x, views=0)`` is the direct prediction.
+    ``forward(x)`` gives values for a regressor and class probabilities for a classifier.
     """
 
     y_scale: Tensor
@@ -45,12 +47,14 @@ class Predictor(nn.Module):
         y_scale: Tensor | float = 1.0,
         y_shift: Tensor | float = 0.0,
         classes: int = 0,
+        views: int | None = None,
     ) -> None:
         super().__init__()
         self.network = network
         self.augmenter = augmenter
         self.x_scale = x_scale
         self.classes = classes
+        self.views = augmenter.n_views if views is None else views
         self.register_buffer("y_scale", torch.as_tensor(y_scale, dtype=torch.float32))
         self.register_buffer("y_shift", torch.as_tensor(y_shift, dtype=torch.float32))
 
@@ -68,6 +72,7 @@ class Predictor(nn.Module):
         device = self.y_scale.device
         scaled = self.scale_x(map_tensors(lambda t: t.to(device), x))
         average = "probabilities" if self.classes else "values"
+        views = self.views if views is None else views
         prediction = self.augmenter.predict(self.network, scaled, views=views, average=average)
         return prediction if self.classes else prediction * self.y_scale + self.y_shift
 

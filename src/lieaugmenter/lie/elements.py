@@ -196,7 +196,8 @@ class Elements:
 
     def _apply_to_vectors(
         self, vectors: Float[Tensor, "batch n d"]
-    ) -> Float[Tensor, "batch views n d"]:
+    ) -> Float[Tensor, "batch views n r"]:
+        """The coordinates that can move: all d, or the first `rows`."""
         c = self.basis.shape[0]
         component = self._component()
         if component is not None and self.component_first:

@@ -67,7 +67,9 @@ def spectral_bound(matrix: Float[Tensor, "d d"]) -> float:
 @lru_cache(maxsize=64)
 def _reciprocals(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """1, 1/2, …, 1/length: the ratios of successive Taylor weights."""
-    return 1.0 / torch.arange(1, length + 1, dtype=dtype, device=device)
+    # Outside inference mode, whose tensors could not be used in training later.
+    with torch.inference_mode(False):
+        return 1.0 / torch.arange(1, length + 1, dtype=dtype, device=device)
 
 
 def _taylor_weights(weights: Float[Tensor, "b k"], length: int) -> Float[Tensor, "b k t"]:
@@ -76,7 +78,7 @@ def _taylor_weights(weights: Float[Tensor, "b k"], length: int) -> Float[Tensor,
     return torch.cumprod(ratios, dim=-1)
 
 
-def _powers(matrix: Float[Tensor, "d d"], length: int) -> Float[Tensor, "length*d d"]:
+def _powers(matrix: Float[Tensor, "d d"], length: int) -> Float[Tensor, "height d"]:
     """A, A², …, A^length on top of each other, by doubling: the first m times A^m are the next."""
     d = matrix.shape[-1]
     powers, highest, known = matrix, matrix, 1
@@ -90,7 +92,7 @@ def _powers(matrix: Float[Tensor, "d d"], length: int) -> Float[Tensor, "length*
 
 
 def _powers_backward(
-    gradient: Float[Tensor, "length*d d"], powers: Float[Tensor, "length*d d"]
+    gradient: Float[Tensor, "height d"], powers: Float[Tensor, "height d"]
 ) -> Float[Tensor, "d d"]:
     """Gradient of `_powers` with respect to its matrix; overwrites `gradient`.
 

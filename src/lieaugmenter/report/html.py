@@ -140,7 +140,7 @@ def _outcome(verdict: Verdict) -> str:
 def _facts(verdict: Verdict) -> list[tuple[str, str, str]]:
     """Label, value and a remark for each number of the verdict that was measured."""
     facts = [
-        ("generators", str(verdict.dimension), "dimension of what was found"),
+        ("generators", str(verdict.dimension), "dimension found"),
         ("group", verdict.group or "unnamed", "" if verdict.group else "not identified"),
     ]
     if verdict.defect is not None:

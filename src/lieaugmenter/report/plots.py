@@ -56,6 +56,10 @@ _LARGEST_WITH_LINES = 24
 _LEAST_COUPLING = 0.2
 # exp(2) is a factor of 7: beyond it an orbit dwarfs the samples it starts from.
 _LARGEST_GROWTH = 2.0
+# Two turns each way; more lie on one another.
+_LARGEST_ANGLE = 4 * math.pi
+# The time of the series that moves the samples grows with the norm of wL.
+_LARGEST_NORM = 1e4
 _NOT_TERMS = frozenset({"epoch", "lr", "range", "seconds", "step"})
 # Up to here single epochs are marked.
 _FEW_EPOCHS = 12
@@ -101,7 +105,6 @@ def _look() -> Iterator[None]:
     with warnings.catch_warnings(), matplotlib.rc_context():
         # The reader's browser has glyphs that the font used for measuring lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        warnings.filterwarnings("ignore", category=matplotlib.MatplotlibDeprecationWarning)
         settings: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if "backend" not in k}
         matplotlib.rcParams.update(settings | _STYLE)
         yield
@@ -286,18 +289,22 @@ def orbits(findings: Findings) -> Figure:
 
 
 def _reach(findings: Findings, index: int) -> float:
-    """The largest w to draw: the learned range, less where the orbit would grow out of sight."""
+    """The largest w to draw: the learned range, or what a picture can hold."""
     given = findings.ranges[index] if index < len(findings.ranges) else 1.0
     reach = float(given) if math.isfinite(given) and given > 0 else 1.0
     generator = findings.generators[index].detach().double().cpu()
     if not bool(generator.isfinite().all()):
         return reach
-    growth = float(torch.linalg.eigvals(generator).real.abs().max())
-    return reach if growth * reach <= _LARGEST_GROWTH else _LARGEST_GROWTH / growth
+    rates = torch.linalg.eigvals(generator)
+    speeds = [rates.real.abs().max(), rates.imag.abs().max(), generator.norm()]
+    limits = (_LARGEST_GROWTH, _LARGEST_ANGLE, _LARGEST_NORM)
+    for speed, limit in zip(map(float, speeds), limits, strict=True):
+        reach = limit / speed if speed * reach > limit else reach
+    return reach
 
 
 def _elements(generator: Float[Tensor, "d d"], weights: Float[Tensor, " k"], n: int) -> Elements:
-    return Elements(weights.view(1, -1, 1).expand(n, -1, -1), generator.unsqueeze(0))
+    return Elements(weights.view(1, -1, 1, 1).expand(n, -1, -1, -1), generator.unsqueeze(0))
 
 
 def _curves(

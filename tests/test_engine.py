@@ -1,0 +1,354 @@
+"""fit(): it learns, stops, resumes to the bit, and says clearly what went wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lieaugmenter import LieAugmenter, Objective, TrainingDiverged, fit
+from lieaugmenter.analysis.compare import absolute_cosine
+from lieaugmenter.learning.progress import TextProgress
+from lieaugmenter.lie import catalogue
+from lieaugmenter.nets import MLP
+from lieaugmenter.runs import RunError, RunFolder
+
+
+def ring(n: int = 512) -> tuple[Tensor, Tensor]:
+    """A target that depends on the radius alone: symmetric under rotations of the plane."""
+    x = torch.randn(n, 2, generator=torch.Generator().manual_seed(0))
+    return x, x.norm(dim=1, keepdim=True)
+
+
+class Noisy(nn.Module):
+    """A network with dropout, so that the global random state matters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+def build(seed: int = 0, **options: object) -> tuple[nn.Module, LieAugmenter]:
+    torch.manual_seed(seed)
+    settings: dict = {"output": "invariant", "n_views": 3, "warmup_steps": 20} | options
+    return Noisy(), LieAugmenter("vector", 2, **settings)
+
+
+def new_run(path: Path) -> RunFolder:
+    return RunFolder.create(path, {})
+
+
+def state(*modules: nn.Module) -> list[Tensor]:
+    return [tensor.clone() for module in modules for tensor in module.state_dict().values()]
+
+
+def assert_same_to_the_bit(a: list[Tensor], b: list[Tensor]) -> None:
+    assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_rotation_is_found_in_a_radial_target() -> None:
+    torch.manual_seed(0)
+    model = MLP((2,), (1,), hidden=(64, 64))
+    augmenter = LieAugmenter("vector", 2, output="invariant", n_views=4, warmup_steps=100)
+    history = fit(model, augmenter, ring(1024), epochs=25, lr=3e-3, progress=False)
+    assert float(absolute_cosine(augmenter.generators.detach(), catalogue.so(2))) > 0.99
+    assert history.records[-1]["prediction"] < 0.1 * history.records[0]["prediction"]
+
+
+def test_the_same_seed_gives_the_same_run_to_the_bit() -> None:
+    runs = []
+    for _ in range(2):
+        model, augmenter = build()
+        fit(model, augmenter, ring(), epochs=2, progress=False, device="cpu")
+        runs.append(state(model, augmenter))
+    assert_same_to_the_bit(*runs)
+
+
+def test_global_random_state_is_left_as_it_was() -> None:
+    model, augmenter = build()
+    before = torch.get_rng_state()
+    fit(model, augmenter, ring(), epochs=1, progress=False, device="cpu")
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "learnable"])
+def test_resumed_run_equals_an_uninterrupted_one_to_the_bit(tmp_path: Path, sampler: str) -> None:
+    whole_model, whole_augmenter = build(sampler=sampler)
+    whole = fit(
+        whole_model,
+        whole_augmenter,
+        ring(),
+        validation=ring(64),
+        epochs=4,
+        progress=False,
+        device="cpu",
+    )
+
+    class Stop(Exception):
+        pass
+
+    def stop_after_two(record: dict) -> None:
+        if record["epoch"] == 2:
+            raise Stop
+
+    run = new_run(tmp_path / "run")
+    model, augmenter = build(sampler=sampler)
+    common: dict = {"validation": ring(64), "epochs": 4, "progress": False, "run": run}
+    with pytest.raises(Stop):
+        fit(model, augmenter, ring(), on_epoch=stop_after_two, device="cpu", **common)
+    model, augmenter = build(seed=99, sampler=sampler)  # what it starts from must not matter
+    resumed = fit(model, augmenter, ring(), resume=True, device="cpu", **common)
+    assert_same_to_the_bit(state(whole_model, whole_augmenter), state(model, augmenter))
+    for then, now in zip(whole.records, resumed.records, strict=True):
+        assert {**then, "seconds": 0} == {**now, "seconds": 0}
+    assert len(run.metrics()) == 4
+
+
+def test_interrupt_in_the_middle_of_an_epoch_resumes_to_the_bit(tmp_path: Path) -> None:
+    whole_model, whole_augmenter = build()
+    whole = fit(whole_model, whole_augmenter, ring(), epochs=2, progress=False, device="cpu")
+    run = new_run(tmp_path / "run")
+    model, augmenter = build()
+    calls = 0
+
+    class InterruptsItself(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            nonlocal calls
+            calls += 1
+            if calls == 11:  # the third step of the second epoch
+                os.kill(os.getpid(), signal.SIGINT)
+            return self.inner(x)
+
+    with pytest.raises(KeyboardInterrupt, match="resume"):
+        fit(
+            InterruptsItself(model),
+            augmenter,
+            ring(),
+            epochs=2,
+            progress=False,
+            run=run,
+            device="cpu",
+        )
+    resumed_model, resumed_augmenter = build(seed=5)
+    wrapped = InterruptsItself(resumed_model)
+    calls = 100
+    resumed = fit(
+        wrapped,
+        resumed_augmenter,
+        ring(),
+        epochs=2,
+        progress=False,
+        run=run,
+        resume=True,
+        device="cpu",
+    )
+    assert_same_to_the_bit(
+        state(whole_model, whole_augmenter), state(resumed_model, resumed_augmenter)
+    )
+    assert whole.records[1]["prediction"] == resumed.records[1]["prediction"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_non_finite_term_is_named_with_the_last_good_checkpoint(tmp_path: Path) -> None:
+    x, y = ring(256)
+    y = y.clone()
+
+    class Explodes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 1)
+            self.calls = 0
+
+        def forward(self, batch: Tensor) -> Tensor:
+            self.calls += 1
+            # Only the views explode: the first 64 samples of a batch are the originals.
+            factor = torch.ones(len(batch), 1)
+            if self.calls > 4 and len(batch) > 64:
+                factor[64:] = float("inf")
+            return self.linear(batch) * factor
+
+    run = new_run(tmp_path / "run")
+    augmenter = LieAugmenter("vector", 2, output="invariant", n_views=2)
+    with pytest.raises(TrainingDiverged, match=r"the equivariance term .* epoch 2") as caught:
+        fit(Explodes(), augmenter, (x, y), epochs=3, progress=False, run=run, device="cpu")
+    assert "checkpoint" in str(caught.value)
+    assert "epoch 1" in str(caught.value)
+
+
+def test_data_loader_gives_batches_and_trains() -> None:
+    loader = DataLoader(TensorDataset(*ring(128)), batch_size=32, shuffle=True)
+    model, augmenter = build()
+    history = fit(model, augmenter, loader, epochs=2, progress=False, device="cpu")
+    assert len(history.records) == 2
+
+
+def test_structured_input_trains() -> None:
+    from lieaugmenter import AffineAction, StructuredAction
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mlp = MLP((3,), (1,), hidden=(8,))
+
+        def forward(self, x: dict[str, Tensor]) -> Tensor:
+            return (self.mlp(x["positions"].flatten(0, 1)).view(x["real"].shape) * x["real"]).sum(1)
+
+    x = {"positions": torch.randn(64, 4, 3), "real": torch.ones(64, 4)}
+    action = StructuredAction({"positions": AffineAction(3)}, masks={"positions": "real"})
+    augmenter = LieAugmenter(action, n_generators=2, output="invariant", n_views=2, range=0.3)
+    history = fit(Sum(), augmenter, (x, torch.randn(64)), epochs=1, progress=False, device="cpu")
+    assert set(history.records[0]) >= {"prediction", "equivariance", "alignment"}
+
+
+def test_bf16_runs_the_model_and_not_the_exponentials_in_half_precision() -> None:
+    seen = []
+
+    class Spy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = self.linear(x)
+            seen.append((x.dtype, out.dtype))
+            return out
+
+    _, augmenter = build()
+    fit(Spy(), augmenter, ring(64), epochs=1, precision="bf16", progress=False, device="cpu")
+    assert seen[0] == (torch.float32, torch.bfloat16)
+    assert augmenter.generators.dtype == torch.float32
+
+
+def test_own_optimizer_keeps_its_rates_and_follows_the_schedule() -> None:
+    model, augmenter = build()
+    made = []
+
+    def sgd(groups: list[dict]) -> torch.optim.Optimizer:
+        groups[1]["lr"] = 1e-3
+        made.append(torch.optim.SGD(groups, lr=1e-2))
+        return made[0]
+
+    fit(model, augmenter, ring(64), epochs=2, lr=1e-2, optimizer=sgd, progress=False, device="cpu")
+    first, second = (group["lr"] for group in made[0].param_groups)
+    assert first == pytest.approx(10 * second)
+    assert first < 1e-2
+
+
+def test_warm_up_grows_the_range_in_training() -> None:
+    model, augmenter = build(warmup_steps=8)
+    history = fit(model, augmenter, ring(256), epochs=3, progress=False, device="cpu")
+    ranges = history.column("range")
+    assert ranges[0] < ranges[1] == pytest.approx(2.0)
+
+
+def test_fixed_basis_trains_the_model_alone() -> None:
+    torch.manual_seed(0)
+    model = MLP((2,), (1,), hidden=(8,))
+    augmenter = LieAugmenter(
+        "vector", 2, output="invariant", basis=catalogue.so(2), objective=Objective(proximity=0.0)
+    )
+    fit(model, augmenter, ring(128), epochs=1, progress=False, device="cpu")
+    assert torch.equal(augmenter.generators, catalogue.so(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "half"}, "unknown precision 'half'; choose from bf16, float32"),
+        ({"schedule": "step"}, "unknown schedule 'step'; choose from constant, cosine"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"resume": True}, "resume=True needs run="),
+        ({"device": "cuda"}, "no usable CUDA device"),
+    ],
+)
+def test_wrong_option_is_answered_with_the_right_ones(options: dict, message: str) -> None:
+    if options.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    model, augmenter = build()
+    with pytest.raises(ValueError, match=message):
+        fit(model, augmenter, ring(), progress=False, **options)
+
+
+def test_lengths_that_differ_are_named() -> None:
+    model, augmenter = build()
+    with pytest.raises(ValueError, match="X has 512 rows, y has 511"):
+        fit(model, augmenter, (ring()[0], ring()[1][:-1]), progress=False, device="cpu")
+
+
+def test_damaged_checkpoint_is_refused_with_its_name(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    model, augmenter = build()
+    fit(model, augmenter, ring(64), epochs=1, progress=False, run=run, device="cpu")
+    run.checkpoint_path.write_bytes(run.checkpoint_path.read_bytes()[:100])
+    with pytest.raises(RunError, match=r"state\.safetensors is damaged"):
+        fit(model, augmenter, ring(64), epochs=2, progress=False, run=run, resume=True)
+
+
+def test_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    model, augmenter = build()
+    fit(model, augmenter, ring(64), epochs=1, progress=False, run=run, device="cpu")
+    with pytest.raises(RunError, match="another network"):
+        fit(MLP((2,), (1,)), augmenter, ring(64), epochs=2, progress=False, run=run, resume=True)
+
+
+def test_failed_write_leaves_the_earlier_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lieaugmenter.runs import write_atomically
+
+    path = tmp_path / "file.json"
+    write_atomically(path, "old")
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_metrics_are_one_json_object_a_line(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    model, augmenter = build()
+    fit(model, augmenter, ring(64), epochs=2, progress=False, run=run, device="cpu")
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+
+
+def test_progress_shows_losses_and_time_left() -> None:
+    import io
+
+    stream = io.StringIO()
+    bar = TextProgress(10, stream=stream)
+    bar.update(1, {"prediction": 1.0})
+    bar.update(5, {"prediction": 0.25})
+    bar.close()
+    assert "prediction 0.25" in stream.getvalue()
+    assert " 50 %" in stream.getvalue()
+    assert "left" in stream.getvalue()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_captured_step_gives_the_numbers_of_the_plain_one() -> None:
+    results = []
+    for capture in (False, True):
+        model, augmenter = build()
+        fit(model, augmenter, ring(), epochs=2, progress=False, device="cuda", capture=capture)
+        results.append(state(model, augmenter))
+    assert_same_to_the_bit(*results)

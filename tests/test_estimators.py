@@ -1,0 +1,280 @@
+"""The scikit-learn estimators: their contract, their findings, their runs on disk."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import Tensor, nn
+
+from lieaugmenter import Objective, SymmetryClassifier, SymmetryRegressor, catalogue
+from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
+from lieaugmenter.runs import RunError, RunFolder
+
+QUICK: dict[str, Any] = {"hidden": (32, 32), "n_views": 2, "random_state": 0, "device": "cpu"}
+
+
+@parametrize_with_checks(
+    [
+        SymmetryRegressor(epochs=40, batch_size=32, lr=5e-3, **QUICK),
+        SymmetryClassifier(epochs=40, batch_size=32, lr=5e-3, **QUICK),
+    ]
+)
+def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the checks pass odd data on purpose
+        check(estimator)
+
+
+def radial(n: int = 600, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(n, d))
+    return x, np.linalg.norm(x, axis=1)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SymmetryRegressor:
+    x, y = radial(1500)
+    return SymmetryRegressor(epochs=30, **(QUICK | {"n_views": 5, "lr": 3e-3})).fit(x, y)
+
+
+def test_regressor_finds_the_rotation_and_predicts(fitted: SymmetryRegressor) -> None:
+    x, y = radial(1500)
+    learned = torch.from_numpy(fitted.generators_)
+    assert float(absolute_cosine(learned, catalogue.so(2))) > 0.99
+    assert fitted.score(x, y) > 0.95
+
+
+def test_verdict_says_what_it_is_based_on(fitted: SymmetryRegressor) -> None:
+    verdict = fitted.verdict_
+    assert verdict.outcome == "inconclusive"
+    assert verdict.dimension == 1
+    assert 0 < verdict.defect < verdict.upper < 0.3
+    assert "does not certify" in verdict.reasons[0]
+    assert any("held-out samples" in reason for reason in verdict.reasons)
+    assert any("1 training run" in reason for reason in verdict.reasons)
+
+
+def test_print_shows_the_table_and_the_reasons(fitted: SymmetryRegressor) -> None:
+    text = str(fitted)
+    assert "verdict: inconclusive: 1 generator" in text
+    assert "held-out loss" in text
+    assert "does not certify" in text
+
+
+def test_unlearned_task_is_inconclusive_whatever_its_defect() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(300, 3)), rng.normal(size=300)
+    model = SymmetryRegressor(epochs=2, **QUICK).fit(x, y)
+    assert model.verdict_.outcome == "inconclusive"
+    assert "has not been learned" in model.verdict_.reasons[0]
+
+
+def test_wrong_direction_is_refuted() -> None:
+    """The only direction allowed moves a feature on which the target depends."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 2))
+    mask = np.array([[1, 0], [0, 0]])
+    model = SymmetryRegressor(
+        epochs=30, mask=mask, objective=Objective(equivariance=0.01), **(QUICK | {"lr": 5e-3})
+    ).fit(x, np.sin(2 * x[:, 0]) + 0.1 * x[:, 1])
+    assert model.verdict_.quality > 0.5
+    assert model.verdict_.outcome == "refuted"
+
+
+def test_output_same_predicts_vectors_that_move() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1500, 2))
+    y = 0.5 * x * np.linalg.norm(x, axis=1, keepdims=True)
+    model = SymmetryRegressor(output="same", epochs=30, **(QUICK | {"n_views": 5, "lr": 3e-3}))
+    model.fit(x, y)
+    assert float(absolute_cosine(torch.from_numpy(model.generators_), catalogue.so(2))) > 0.99
+    assert model.predict(x).shape == y.shape
+
+
+def test_scaling_symmetry_can_be_found_with_the_defaults() -> None:
+    x = np.random.default_rng(0).normal(size=(2000, 2))
+    y = np.sin(3 * np.arctan2(x[:, 1], x[:, 0]))
+    model = SymmetryRegressor(epochs=25, **(QUICK | {"hidden": (64, 64), "n_views": 6, "lr": 3e-3}))
+    model.fit(x, y)
+    learned = torch.from_numpy(model.generators_)
+    assert float(absolute_cosine(learned, catalogue.scaling(2))) > 0.98
+
+
+def test_three_generators_span_the_rotations_of_space() -> None:
+    x, y = radial(1500, 3)
+    model = SymmetryRegressor(
+        n_generators=3, epochs=25, **(QUICK | {"hidden": (64, 64), "n_views": 5, "lr": 3e-3})
+    ).fit(x, y)
+    cosines = principal_cosines(torch.from_numpy(model.generators_), catalogue.so(3))
+    assert float(cosines.min()) > 0.97
+
+
+def test_affine_generators_come_back_in_the_units_of_the_data() -> None:
+    """A target that ignores the second coordinate: symmetric under its translations."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1500, 2)) * 50.0
+    mask = np.array([[0, 0, 1], [0, 0, 1], [0, 0, 0]])  # translations alone
+    model = SymmetryRegressor(
+        action="affine", mask=mask, epochs=20, **(QUICK | {"n_views": 4, "lr": 3e-3})
+    ).fit(x, np.sin(x[:, 0] / 25))
+    generator = model.generators_[0]
+    assert abs(generator[1, 2]) > 10 * abs(generator[0, 2])
+    # Trained at scale 1 with norm √2: 50 times that in the units of x.
+    assert np.linalg.norm(generator) == pytest.approx(
+        np.sqrt(2) * model.predictor_.x_scale, rel=1e-4
+    )
+
+
+def test_images_of_any_channels_and_size_classify() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=60)
+    x = rng.normal(size=(60, 3, 9, 12)) + y[:, None, None, None]
+    model = SymmetryClassifier(
+        action="image", epochs=3, n_views=2, random_state=0, device="cpu"
+    ).fit(x, np.where(y, "bright", "dark"))
+    assert model.generators_.shape == (1, 3, 3)
+    assert set(model.predict(x)) <= {"bright", "dark"}
+    assert np.allclose(model.predict_proba(x).sum(1), 1, atol=1e-5)
+    assert model.augment(x[:4]).shape == (4, 2, 3, 9, 12)
+
+
+def test_seeds_are_compared_by_their_spans() -> None:
+    x, y = radial(400)
+    model = SymmetryRegressor(epochs=4, n_seeds=2, **QUICK).fit(x, y)
+    assert 0 <= model.seed_agreement_ <= 1
+    assert "2 training runs" in " ".join(model.verdict_.reasons)
+
+
+def test_predictions_are_direct_where_averaging_would_hurt() -> None:
+    """The only direction allowed is no symmetry: averaging over it destroys the prediction."""
+    x = np.random.default_rng(0).normal(size=(600, 2))
+    y = np.sin(2 * x[:, 0])
+    model = SymmetryRegressor(
+        epochs=20,
+        mask=np.diag([1, 0]),
+        objective=Objective(equivariance=0.01),
+        **(QUICK | {"lr": 5e-3}),
+    ).fit(x, y)
+    assert model.predictor_.views == 0
+    assert model.score(x, y) > 0.8
+    assert np.array_equal(model.predict(x), model.predict(x, views=0))
+
+
+def test_own_network_instance_is_copied_and_a_function_is_called() -> None:
+    x, y = radial(200)
+    own = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    before = own[0].weight.detach().clone()
+    model = SymmetryRegressor(own, epochs=2, **QUICK).fit(x, y)
+    assert torch.equal(own[0].weight, before)
+    assert not torch.equal(model.network_[0].weight.cpu(), before)
+
+    def make(in_shape: tuple[int, ...], out_shape: tuple[int, ...]) -> nn.Module:
+        assert (in_shape, out_shape) == ((2,), (1,))
+        return nn.Linear(2, 1)
+
+    SymmetryRegressor(make, epochs=1, **QUICK).fit(x, y)
+
+
+def test_exported_module_gives_the_same_predictions(fitted: SymmetryRegressor) -> None:
+    x, _ = radial(20)
+    module = fitted.export("torch")
+    with torch.no_grad():
+        values: Tensor = module(torch.from_numpy(x).float())
+    assert np.allclose(values.numpy().reshape(-1), fitted.predict(x), atol=1e-6)
+    assert np.asarray(fitted.export("json")["generators"]).shape == (1, 2, 2)
+
+
+def test_cross_validation_and_clone_work() -> None:
+    x, y = radial(300)
+    model = SymmetryRegressor(epochs=2, **QUICK)
+    assert clone(model).get_params()["hidden"] == (32, 32)
+    assert len(cross_val_score(model, x, y, cv=2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("parameters", "x", "y", "message"),
+    [
+        ({}, np.ones((5, 2)), np.ones(4), "X has 5 rows, y has 4"),
+        (
+            {"output": "same"},
+            np.ones((5, 8)),
+            np.ones(5),
+            "output='same' needs y with 8 columns .* y has 1 .* use output='invariant'",
+        ),
+        (
+            {"action": "image"},
+            np.ones((5, 28, 28, 1)),
+            np.ones(5),
+            r"channels first \(N, C, H, W\). Pass X.transpose\(0, 3, 1, 2\)",
+        ),
+        ({}, np.ones((5, 784)), np.ones(5), "784 features: .* 614,656 entries"),
+        ({"blocks": [2, 2, 3]}, np.ones((5, 8)), np.ones(5), "blocks sum to 7 but dim is 8"),
+        ({"mask": np.ones((8, 4))}, np.ones((5, 8)), np.ones(5), r"the mask must be \(8, 8\)"),
+        ({"n_generators": "auto"}, np.ones((5, 2)), np.ones(5), "not available in this version"),
+        ({"network": "gnn"}, np.ones((5, 2)), np.ones(5), "choose from auto, cnn, mlp"),
+        ({"action": "rotation"}, np.ones((5, 2)), np.ones(5), "choose from affine, fourvector"),
+        ({"sampler": "unifrom"}, np.ones((5, 2)), np.ones(5), "integer-grid, learnable, normal"),
+        ({"validation": 1.5}, np.ones((5, 2)), np.ones(5), "a fraction between 0 and 1"),
+        ({}, np.full((5, 2), np.nan), np.ones(5), r"10 non-finite values \(NaN or inf\)"),
+        ({}, np.ones((5, 2)), np.full(5, np.inf), "y has 5 non-finite"),
+        ({}, np.ones((5, 2)), np.array(list("abcde")), "for labels use SymmetryClassifier"),
+    ],
+)
+def test_each_mistake_gets_its_message(
+    parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        SymmetryRegressor(epochs=1, random_state=0, **parameters).fit(x, y)
+
+
+def test_classifier_refuses_numbers_and_moving_labels() -> None:
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(ValueError, match="labels do not move"):
+        SymmetryClassifier(output="same").fit(x, np.arange(20) % 2)
+    with pytest.raises(ValueError, match="continuous"):
+        SymmetryClassifier().fit(x, x[:, 0])
+    with pytest.raises(ValueError, match="one class"):
+        SymmetryClassifier().fit(x, np.zeros(20, int))
+
+
+def test_run_directory_holds_the_run_and_is_never_overwritten(tmp_path: Path) -> None:
+    x, y = radial(200)
+    model = SymmetryRegressor(epochs=2, run_directory=tmp_path / "run", **QUICK).fit(x, y)
+    run = RunFolder.open(tmp_path / "run")
+    assert run.finished
+    names = {path.name for path in run.path.iterdir()}
+    assert names >= {
+        "config.json",
+        "metrics.jsonl",
+        "basis.safetensors",
+        "network.safetensors",
+        "checkpoint",
+        "verdict.json",
+        "environment.json",
+    }
+    with pytest.raises(RunError, match="holds a finished run, which is never overwritten"):
+        clone(model).fit(x, y)
+
+
+def test_resume_refuses_other_data_and_other_settings(tmp_path: Path) -> None:
+    x, y = radial(200)
+    model = SymmetryRegressor(epochs=2, run_directory=tmp_path / "run", **QUICK).fit(x, y)
+    with pytest.raises(RunError, match=r"was fitted on data .* Use a new run directory"):
+        clone(model).fit(x + 1, y, resume=True)
+    with pytest.raises(RunError, match="epochs: 2 then, 3 now"):
+        clone(model).set_params(epochs=3).fit(x, y, resume=True)
+    resumed = clone(model).fit(x, y, resume=True)
+    assert np.array_equal(resumed.generators_, model.generators_)
+    assert np.array_equal(resumed.predict(x), model.predict(x))
+
+
+def test_report_is_one_page(fitted: SymmetryRegressor, tmp_path: Path) -> None:
+    page = fitted.report(tmp_path / "report.html")
+    assert "inconclusive" in page.read_text(encoding="utf-8")

@@ -1,0 +1,197 @@
+"""Readers of users' files: what they accept, and one clear message for everything else."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lieaugmenter.data.checkup import examine, looks_standardised, rank
+from lieaugmenter.data.files import DataError, read_data
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {"X": rng.normal(size=(20, 3)), "y": rng.normal(size=20)}
+
+
+def test_npz_gives_its_arrays(tmp_path: Path, table: dict[str, np.ndarray]) -> None:
+    np.savez(tmp_path / "d.npz", **table)
+    read = read_data(tmp_path / "d.npz")
+    assert np.array_equal(read.x, table["X"])
+    assert np.array_equal(read.y, table["y"])
+    assert read.feature_names == ["x1", "x2", "x3"]
+
+
+def test_csv_and_parquet_give_the_same_table(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    lines = ["px,py,E", "1.5,2,3", "4,5e-1,6", "-7,8,9"]
+    (tmp_path / "d.csv").write_text("\n".join(lines))
+    columns = {"px": [1.5, 4.0, -7.0], "py": [2.0, 0.5, 8.0], "E": [3, 6, 9]}
+    parquet.write_table(pa.table(columns), tmp_path / "d.parquet")
+    a, b = read_data(tmp_path / "d.csv", "E"), read_data(tmp_path / "d.parquet", "E")
+    assert np.array_equal(a.x, b.x)
+    assert np.array_equal(a.y, b.y)
+    assert a.feature_names == b.feature_names == ["px", "py"]
+    assert a.y.dtype.kind == "i"
+
+
+def test_several_targets_and_words_as_labels(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("a,b,kind\n1,2,cat\n4,5,dog\n")
+    assert read_data(tmp_path / "d.csv", "kind").y.tolist() == ["cat", "dog"]
+    (tmp_path / "e.csv").write_text("a,b,c\n1,2,3\n4,5,6\n")
+    assert read_data(tmp_path / "e.csv", "b,c").y.tolist() == [[2, 3], [5, 6]]
+
+
+def test_byte_order_mark_and_blank_lines_do_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_bytes("﻿a,y\n1,2\n\n3,4\n".encode())
+    assert read_data(tmp_path / "d.csv").x.tolist() == [[1.0], [3.0]]
+
+
+class RunsCode:
+    def __reduce__(self) -> tuple:
+        return os.system, ("touch /tmp/lieaugmenter-was-here",)
+
+
+def test_pickled_npz_is_refused_and_runs_nothing(tmp_path: Path) -> None:
+    marker = Path("/tmp/lieaugmenter-was-here")
+    marker.unlink(missing_ok=True)
+    objects = np.empty(1, dtype=object)
+    objects[0] = RunsCode()
+    np.savez(tmp_path / "evil.npz", X=objects, y=np.zeros(1))
+    with pytest.raises(DataError, match="pickled Python objects, which are never loaded"):
+        read_data(tmp_path / "evil.npz")
+    (tmp_path / "plain.npz").write_bytes(pickle.dumps(RunsCode()))
+    with pytest.raises(DataError, match=r"not a readable \.npz"):
+        read_data(tmp_path / "plain.npz")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.npz", None, "no such file"),
+        ("d.xlsx", b"", r"unknown kind of file '.xlsx'; choose from .csv, .npz, .parquet"),
+        ("d.npz", b"PK\x03\x04 and then nothing", r"not a readable .npz"),
+        ("d.parquet", b"PAR1 truncated", r"not a readable .parquet"),
+        ("d.csv", b"", "no header line"),
+        ("d.csv", b"a,y\n1,2\n3\n", "line 3 has 1 cells, the header has 2"),
+        ("d.csv", b"a,y\n1,2\nhello,4\n", r"column 'a', row 2 holds 'hello', which is no number"),
+        ("d.csv", b"a,a,y\n1,2,3\n", "column 'a' appears more than once"),
+        ("d.csv", b"a,b\n1,2\n", "no column 'y'; the file has a, b. Name the target with --target"),
+        ("d.csv", b"y\n1\n", "no column is left for X"),
+        ("d.csv", b"a,y\n", "the file has no rows"),
+        ("d.csv", b"a,y\n\xff\xfe,1\n", "not UTF-8 text"),
+        ("d.csv", b'a,y\n"1,2\n', r"not a readable .csv"),
+    ],
+)
+def test_each_bad_file_gets_its_message(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_data(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"A": np.zeros((3, 2)), "y": np.zeros(3)}, "no array 'X'; the file has A, y"),
+        ({"X": np.zeros((3, 2))}, "no array 'y'"),
+        ({"X": np.zeros((3, 2)), "y": np.zeros(4)}, "X has 3 rows, y has 4"),
+        ({"X": np.zeros(3), "y": np.zeros(3)}, r"X has shape \(3,\)"),
+        ({"X": np.zeros((3, 2), complex), "y": np.zeros(3)}, "X has dtype complex128"),
+        ({"X": np.array([["a"], ["b"]]), "y": np.zeros(2)}, "numbers are needed"),
+        ({"X": np.zeros((0, 2)), "y": np.zeros(0)}, "no rows"),
+        ({"X": np.zeros((3, 2)), "y": np.array(1.0)}, "y is a single number"),
+    ],
+)
+def test_each_bad_npz_gets_its_message(
+    tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    np.savez(tmp_path / "d.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        read_data(tmp_path / "d.npz")
+
+
+def test_absurd_size_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    import zipfile
+
+    header = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999, 9), }"
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        archive.writestr("X.npy", header.ljust(127) + b"\n")
+        archive.writestr("y.npy", header.ljust(127) + b"\n")
+    with pytest.raises(DataError):
+        read_data(tmp_path / "d.npz")
+
+
+@settings(
+    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(content=st.binary(max_size=300), suffix=st.sampled_from([".npz", ".csv", ".parquet"]))
+def test_arbitrary_bytes_never_give_anything_but_a_data_error(
+    tmp_path: Path, content: bytes, suffix: str
+) -> None:
+    path = tmp_path / f"fuzz{suffix}"
+    path.write_bytes(content)
+    try:
+        read_data(path)
+    except DataError as error:
+        assert str(path) in str(error)
+
+
+@settings(
+    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(text=st.text(alphabet='aby01,."\n-e ', max_size=80))
+def test_arbitrary_tables_never_give_anything_but_a_data_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "fuzz.csv"
+    path.write_text(text)
+    try:
+        read_data(path)
+    except DataError as error:
+        assert str(path) in str(error)
+
+
+def test_rank_counts_the_directions_that_data_fills() -> None:
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(100, 4))
+    assert rank(np.concatenate([half, -half], axis=1)) == 4
+    assert rank(rng.normal(size=(100, 8))) == 8
+
+
+def test_checkup_tells_what_cannot_be_identified() -> None:
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(300, 4)) * 3
+    notes = examine(np.concatenate([half, -half], axis=1), rng.normal(size=300))
+    assert any("rank 4 of 8: 32 of 64 generator directions" in note.text for note in notes)
+
+
+def test_checkup_sees_standardised_columns() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 3)) * [1, 10, 100]
+    assert not looks_standardised(x)
+    assert looks_standardised((x - x.mean(0)) / x.std(0))
+
+
+def test_checkup_names_columns_with_non_finite_values() -> None:
+    x = np.ones((300, 3))
+    x[118, 2] = np.nan
+    notes = examine(x, np.arange(300.0), ["px", "py", "pz"])
+    assert notes[0].level == "error"
+    assert 'in column 2 ("pz"); first row 118' in notes[0].text
+
+
+def test_checkup_asks_whether_float_labels_are_classes() -> None:
+    y = np.arange(300) % 3.0
+    notes = examine(np.random.default_rng(0).normal(size=(300, 2)) * 5, y)
+    assert any("classifier or regressor?" in note.text for note in notes)
