@@ -91,7 +91,7 @@ class Case:
 CASES = {
     "one generator": Case(1, 3),
     "one generator, several vectors": Case(1, 4, n=3),
-    "one generator, several steps": Case(1, 3, n=2, norm=15.0),
+    "one generator, several steps": Case(1, 3, n=2, norm=9.0),
     "one generator, rows": Case(1, 3, rows=2),
     "one generator, factors": Case(1, 2, factors=3),
     "few generators, d = 2": Case(2, 2, n=2),
@@ -168,7 +168,8 @@ def test_inverse_is_the_inverse_matrix(case: Case, rng: torch.Generator) -> None
     x = case.vectors(rng)
     there = elements.apply(x).flatten(0, 1)
     back = elements.per_view().inverse().apply(there).view(2, 3, case.n, case.d)
-    torch.testing.assert_close(back, x.unsqueeze(1).expand_as(back), atol=1e-8, rtol=1e-8)
+    # The far ones are badly conditioned.
+    torch.testing.assert_close(back, x.unsqueeze(1).expand_as(back), atol=1e-7, rtol=1e-7)
 
 
 @every_case
@@ -188,13 +189,21 @@ def test_for_each_gives_all_samples_the_same_elements(case: Case, rng: torch.Gen
     assert_near(shared.apply(x), expected, 1e-10)
 
 
+@pytest.mark.parametrize("trusted", [False, True], ids=["as on a CPU", "as on a GPU"])
 @every_case
-def test_a_loose_bound_changes_nothing(case: Case, rng: torch.Generator) -> None:
-    """On a CPU the bound is only a bound; it may cost time, never precision."""
+def test_a_loose_bound_changes_nothing(
+    case: Case, trusted: bool, rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may cost time, never precision. On a GPU it takes the place of a measured norm."""
     elements, x = case.elements(rng), case.vectors(rng)
-    loose = replace(elements, bound=5.0 + 3.0 * (elements.bound or 0.0))
-    assert_near(loose.apply(x), elements.apply(x), 1e-10)
-    assert_near(loose.matrices(), elements.matrices(), 1e-10)
+    expected = elements.apply(x), elements.matrices()
+    if trusted:
+        monkeypatch.setattr(Elements, "_known_norm", property(lambda self: self.bound))
+    # Generators of norm 1: the norm of the sum is at most the sum of the coefficients.
+    for factor in (1.0, 4.0):
+        loose = replace(elements, bound=factor * case.norm * math.sqrt(case.c))
+        assert_near(loose.apply(x), expected[0], 1e-10)
+        assert_near(loose.matrices(), expected[1], 1e-10)
 
 
 @homogeneous_case
@@ -313,6 +322,29 @@ def test_no_samples_give_no_samples(c: int) -> None:
     elements = Elements(torch.zeros(0, 3, c), catalogue.gl(2)[:c])
     assert elements.apply(torch.zeros(0, 2)).shape == (0, 3, 2)
     assert elements.matrices().shape == (0, 3, 2, 2)
+
+
+@pytest.mark.parametrize("case", [Case(1, 3), Case(2, 3), Case(2, 6), Case(2, 20)], ids=str)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_stays_so_without_an_error(
+    case: Case, bad: float, rng: torch.Generator
+) -> None:
+    """A diverged run ends with a loss that says so, not with a failed conversion."""
+    elements = replace(case.elements(rng), coefficients=torch.full((2, 3, 1, case.c), bad).double())
+    assert not bool(elements.apply(case.vectors(rng)).isfinite().any())
+    assert not bool(elements.matrices().isfinite().all())
+
+
+def test_use_in_inference_mode_does_not_spoil_training() -> None:
+    """What is cached there must be usable in a backward pass later."""
+    # Coefficients of a size that no other test has, so that nothing is cached yet.
+    w, basis = torch.full((1, 1, 1), 0.0123), 1.7 * catalogue.so(2)
+    x = torch.ones(1, 2)
+    with torch.inference_mode():
+        Elements(w, basis).apply(x)
+    leaf = basis.clone().requires_grad_()
+    Elements(w, leaf).apply(x).sum().backward()
+    assert leaf.grad is not None
 
 
 def test_coefficients_must_fit_the_basis() -> None:

@@ -93,17 +93,17 @@ def test_resumed_run_equals_an_uninterrupted_one_to_the_bit(tmp_path: Path, samp
         device="cpu",
     )
 
-    class Stop(Exception):
+    class StopHereError(Exception):
         pass
 
     def stop_after_two(record: dict) -> None:
         if record["epoch"] == 2:
-            raise Stop
+            raise StopHereError
 
     run = new_run(tmp_path / "run")
     model, augmenter = build(sampler=sampler)
     common: dict = {"validation": ring(64), "epochs": 4, "progress": False, "run": run}
-    with pytest.raises(Stop):
+    with pytest.raises(StopHereError):
         fit(model, augmenter, ring(), on_epoch=stop_after_two, device="cpu", **common)
     model, augmenter = build(seed=99, sampler=sampler)  # what it starts from must not matter
     resumed = fit(model, augmenter, ring(), resume=True, device="cpu", **common)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
@@ -81,7 +82,8 @@ def slow_terms(
                 errors = out(view) - target
                 terms["equivariance"] += sum(abs(float(e)) for e in errors) / (n * k)
             terms["similarity"] += abs(cosine(x[i], view)) / (n * k)
-            step = float((view - x[i]).norm() / x[i].norm())
+            # Ours, not the paper's: half of its own length is a long way for a sample.
+            step = float((view - x[i]).norm() / (x[i].norm() / 2))
             terms["proximity"] += 1 / (1 + step**2) / (n * k)
     for i, generator in enumerate(basis):
         terms["sparsity"] += sum(abs(float(e)) for e in generator.flatten())
@@ -149,9 +151,10 @@ def test_a_scaling_looks_like_nothing_to_similarity_but_not_to_proximity() -> No
     assert float(similarity(x, scaled)) == pytest.approx(1.0, abs=1e-6)
     assert float(similarity(x, still)) == pytest.approx(1.0, abs=1e-6)
     assert float(proximity(x, still)) == pytest.approx(1.0, abs=1e-6)
-    # ‖(e^0.5 - 1) x‖² = (e^0.5 - 1)² ‖x‖².
-    expected = 1 / (1 + (math.e**0.5 - 1) ** 2)
+    # ‖e^0.5 x - x‖ = (e^0.5 - 1) ‖x‖.
+    expected = 1 / (1 + (2 * (math.e**0.5 - 1)) ** 2)
     assert float(proximity(x, scaled)) == pytest.approx(expected, rel=1e-5)
+    assert expected < 0.5
 
 
 def test_similarity_and_proximity_survive_samples_at_the_origin() -> None:
@@ -262,9 +265,15 @@ def test_parts_are_detached_and_print(rng: torch.Generator) -> None:
     loss.backward()
 
 
-def test_whole_numbers_are_weights_too(rng: torch.Generator) -> None:
+def test_whole_numbers_are_weights_too(
+    rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Users' calls are not type-checked; beartype takes no int for a float.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     whole = Objective(prediction=1, equivariance=2, sparsity=0, alignment=0, proximity=0)
-    decimal = Objective(prediction=1.0, equivariance=2.0, sparsity=0, alignment=0, proximity=0)
+    decimal = Objective(
+        prediction=1.0, equivariance=2.0, sparsity=0.0, alignment=0.0, proximity=0.0
+    )
     x, y = torch.randn(2, 4, 2, generator=rng)
     losses = [
         make(objective=objective).loss(lambda x: x, x, y, generator=seeded())

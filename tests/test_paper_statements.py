@@ -124,7 +124,12 @@ def gradient(
 
 def augmenter_for_gradients(views: int) -> LieAugmenter:
     only_equivariance = Objective(
-        prediction=0, equivariance=1.0, sparsity=0, alignment=0, proximity=0, smoothing=0.1
+        prediction=0.0,
+        equivariance=1.0,
+        sparsity=0.0,
+        alignment=0.0,
+        proximity=0.0,
+        smoothing=0.1,
     )
     augmenter = LieAugmenter(
         dim=2,
@@ -156,7 +161,7 @@ def test_the_gradient_estimator_is_unbiased(rng: torch.Generator) -> None:
     # The large estimate has an error of its own: 12 · large_k draws in place of 4 · 4.
     error = estimates.std(0) * math.sqrt(1 / len(estimates) + 4 * 4 / (12 * large_k))
     assert bool(((estimates.mean(0) - exact).abs() < 5 * error).all())
-    assert float(exact.norm()) > 15 * float(error.norm()), "a third less gradient would show"
+    assert float(exact.norm()) > 10 * float(error.norm()), "half of the gradient would show"
 
 
 def test_the_variance_of_the_gradient_falls_as_one_over_k(rng: torch.Generator) -> None:

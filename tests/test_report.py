@@ -25,7 +25,7 @@ import matplotlib
 from lieaugmenter.analysis.verdict import Verdict
 from lieaugmenter.data.dynamics import FEATURES, true_generator, two_body
 from lieaugmenter.lie.catalogue import lift, scaling, se, so, translations
-from lieaugmenter.report import plots
+from lieaugmenter.report import orbits, plots
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import format_value, render, write_report
 from lieaugmenter.runs import RunFolder, read_json
@@ -210,7 +210,7 @@ def test_feature_names_are_drawn_as_they_are(name: str) -> None:
     )
     shown = plots.clean(name)
     assert shown in text_of(plots.generator_heatmaps(findings))
-    assert shown in text_of(plots.orbits(findings))
+    assert shown in text_of(orbits.orbits(findings))
 
 
 def test_lone_surrogates_do_not_stop_the_file(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_lone_surrogates_do_not_stop_the_file(tmp_path: Path) -> None:
 
 def test_report_survives_a_run_folder(tmp_path: Path) -> None:
     asked = orbits_findings()
-    run = RunFolder.create(tmp_path / "run", asked.settings)
+    run = RunFolder.create(tmp_path / "run", {"parameters": asked.settings})
     run.write_metrics(asked.history)
     findings = replace(asked, environment=read_json(run.path / "environment.json"))
     findings.save(run)
@@ -275,7 +275,7 @@ def test_without_truth_nothing_is_compared() -> None:
 def test_planes_are_those_that_the_generator_moves(
     generator: Tensor, affine: bool, planes: list[tuple[int, ...]]
 ) -> None:
-    assert plots.moving_planes(generator, affine=affine) == planes
+    assert orbits.moving_planes(generator, affine=affine) == planes
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ class TestUniform(SamplerContract):
 
 class TestIntegerGrid(SamplerContract):
     def make_sampler(self, warmup_steps: int = 0) -> Sampler:
-        return IntegerGrid(10, warmup_steps=warmup_steps)
+        return IntegerGrid(10.0, warmup_steps=warmup_steps)
 
 
 class TestNormal(SamplerContract):
@@ -45,14 +45,14 @@ def test_uniform_fills_its_range_evenly(rng: torch.Generator) -> None:
 
 
 def test_integer_grid_hits_every_integer_alike_both_ends_included(rng: torch.Generator) -> None:
-    draw = IntegerGrid(2)((10_000, 1), rng)
+    draw = IntegerGrid(2.0)((10_000, 1), rng)
     values, counts = draw.unique(return_counts=True)
     assert values.tolist() == [-2.0, -1.0, 0.0, 1.0, 2.0]
     assert float((counts - 2000).abs().max()) < 5 * 2000**0.5
 
 
 def test_integer_grid_stays_a_grid_during_warm_up(rng: torch.Generator) -> None:
-    sampler = IntegerGrid(5, warmup_steps=10)
+    sampler = IntegerGrid(5.0, warmup_steps=10)
     for _ in range(10):
         draw = sampler(SHAPE, rng)
         assert torch.equal(draw, draw.round())

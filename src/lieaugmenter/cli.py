@@ -46,6 +46,8 @@ app = App(
     name="lieaugmenter",
     help="Discover the continuous symmetry of a task, with a predictor that respects it.",
     version=lieaugmenter.__version__,
+    # main() says how to continue.
+    suppress_keyboard_interrupt=False,
 )
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print the result as JSON.")]
@@ -274,11 +276,11 @@ def _run(
     estimator, x, y, finish = _prepare(folder, request)
     resume = resume and folder.config_path.exists()
     with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: _complain(f"note: {message}")
         estimator.fit(x, y, resume=resume)
-    findings = finish(estimator)
-    findings.save(folder)
-    return _conclude(findings, folder, as_json=as_json, strict=strict)
+    finish(estimator).save(folder)
+    return _conclude(Findings.load(folder), folder, as_json=as_json, strict=strict)
 
 
 def _prepare(

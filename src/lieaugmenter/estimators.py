@@ -35,7 +35,6 @@ from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.basis import LARGEST_DIM
 from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.report.findings import Findings
-from lieaugmenter.report.html import write_report
 from lieaugmenter.runs import RunError, RunFolder, environment, write_tensors
 
 NETWORKS = ("auto", "cnn", "mlp")
@@ -451,6 +450,9 @@ class _SymmetryEstimator(BaseEstimator):
         path
             Of the .html file.
         """
+        # Here, because fitting and predicting should not need matplotlib.
+        from lieaugmenter.report.html import write_report
+
         return write_report(self.findings(), Path(path))
 
     def export(self, to: str = "torch") -> Any:

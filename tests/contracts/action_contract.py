@@ -41,8 +41,8 @@ class ActionContract(ABC):
     Attributes
     ----------
     tolerance
-        Largest relative error of composition and inverse: rounding for exact actions; images
-        pay for two interpolations.
+        Largest relative error of composition, and half that of the inverse: rounding for exact
+        actions; images pay for their interpolation.
     differential_tolerance
         Largest relative error of the differential: a float32 difference quotient is good to 1e-3.
     scale
@@ -96,7 +96,9 @@ class ActionContract(ABC):
         action, x = self.make_action(), self.make_batch(rng)
         elements = self.elements(rng, x, views=1, factors=2)
         there = moved_once(action, elements, x)
-        assert relative_gap(moved_once(action, elements.inverse(), there), x) < self.tolerance
+        back = moved_once(action, elements.inverse(), there)
+        # Two warps against none, where the product is two against one.
+        assert relative_gap(back, x) < 2 * self.tolerance
 
     def test_each_sample_is_moved_by_its_own_elements(self, rng: torch.Generator) -> None:
         action, x = self.make_action(), self.make_batch(rng)

@@ -433,7 +433,10 @@ def pick_device(device: str | torch.device) -> torch.device:
     """The device asked for; for ``"auto"`` a GPU if there is one."""
     if str(device) == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    chosen = torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"unknown device {device!r}; choose from auto, cpu, cuda") from None
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={str(device)!r}, but this machine has no usable CUDA device")
     return chosen

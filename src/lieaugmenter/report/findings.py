@@ -92,7 +92,7 @@ class Findings:
             truth=tensors.get("truth"),
             samples=samples["samples"],
             history=run.metrics(),
-            settings=run.config(),
+            settings=run.config().get("parameters", {}),
             environment=read_json(run.path / "environment.json"),
             **words,
         )

@@ -21,13 +21,11 @@ try:
 except ImportError as error:
     raise ImportError("reports need jinja2: pip install 'lieaugmenter[report]'") from error
 
-from lieaugmenter.report import plots
+from lieaugmenter.report import orbits, plots
 
 _ICONS = {"certified": "✓", "refuted": "✕", "inconclusive": "?"}
 # A larger matrix is not read as text.
 _LARGEST_TEXT = 32
-# Marks the file format of a run, not something that was asked.
-_NOT_A_SETTING = "schema"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -68,7 +66,7 @@ def render(findings: Findings) -> str:
         matrices=_matrices(findings),
         motion=_motion_picture(findings),
         training=_training_picture(findings),
-        settings={k: v for k, v in findings.settings.items() if k != _NOT_A_SETTING},
+        settings=findings.settings,
     )
     # A file cannot hold lone surrogates, which JSON can smuggle in.
     return page.encode("utf-8", "replace").decode("utf-8")
@@ -191,10 +189,10 @@ def _motion_picture(findings: Findings) -> Picture:
             "Orbits of a few samples. Dots: the samples; arrows: growing w; grey: other samples."
         )
     count = len(findings.generators)
-    if count > plots.MOST_GENERATORS:
-        caption += f" The first {plots.MOST_GENERATORS} of {count} generators are shown."
+    if count > orbits.MOST_GENERATORS:
+        caption += f" The first {orbits.MOST_GENERATORS} of {count} generators are shown."
     alternative = "How samples move under exp(wL)"
-    return Picture(plots.svg(plots.orbits(findings)), alternative, caption)
+    return Picture(plots.svg(orbits.orbits(findings)), alternative, caption)
 
 
 def _training_picture(findings: Findings) -> Picture:

@@ -1,0 +1,238 @@
+"""The command line: commands, exit codes, one clear message for each mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lieaugmenter.cli import main
+from lieaugmenter.runs import RunFolder
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return int(stop.value.code or 0), captured.out, captured.err
+
+
+def save_radial(path: str = "ring.npz", n: int = 300) -> None:
+    x = np.random.default_rng(0).normal(size=(n, 2))
+    np.savez(path, X=x, y=np.linalg.norm(x, axis=1))
+
+
+def test_demo_says_what_it_found_and_writes_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "demo", "--epochs", "1", "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert "cosine" in result["sentence"]
+    assert result["run"] == "runs/demo"
+    page = Path(result["report"]).read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "q1x" in page
+    assert "lieaugmenter demo --seed 0 --epochs 1" in page
+    # A second demo takes the next free folder.
+    _, out, _ = call(capsys, "demo", "--epochs", "1", "--json")
+    assert json.loads(out)["run"] == "runs/demo-2"
+
+
+def test_discover_reads_fits_and_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    save_radial()
+    code, out, err = call(
+        capsys, "discover", "ring.npz", "--epochs", "2", "--views", "2", "-o", "runs/ring"
+    )
+    assert code == 0
+    assert "report: runs/ring/report.html" in out
+    assert "left" in err  # the progress bar
+    run = RunFolder.open("runs/ring")
+    assert run.finished
+    assert len(run.metrics()) == 2
+
+
+def test_discover_classifies_words_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"{a},{b},{'out' if a * a + b * b > 1 else 'in'}" for a, b in rng.normal(size=(80, 2))]
+    Path("ring.csv").write_text("px,py,where\n" + "\n".join(rows))
+    code, out, _ = call(
+        capsys,
+        "discover",
+        "ring.csv",
+        "--target",
+        "where",
+        "--epochs",
+        "1",
+        "--views",
+        "2",
+        "--json",
+    )
+    assert code == 0
+    config = RunFolder.open(json.loads(out)["run"]).config()
+    assert config["estimator"] == "SymmetryClassifier"
+    assert config["parameters"]["feature_names"] == ["px", "py"]
+
+
+def test_strict_exits_with_3_when_inconclusive(capsys: pytest.CaptureFixture[str]) -> None:
+    save_radial()
+    code, _, _ = call(capsys, "discover", "ring.npz", "--epochs", "1", "--views", "2", "--strict")
+    assert code == 3
+
+
+def test_interrupted_run_resumes_to_the_result_of_an_uninterrupted_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_radial(n=2000)
+    options = ["--epochs", "20", "--views", "4", "--device", "cpu"]
+    command = [sys.executable, "-m", "lieaugmenter.cli", "discover", "ring.npz", *options]
+    process = subprocess.Popen(
+        [*command, "-o", "runs/stopped"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    metrics = Path("runs/stopped/metrics.jsonl")
+    deadline = time.monotonic() + 120
+    while not metrics.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "lieaugmenter resume runs/stopped" in errors
+    assert "Traceback" not in errors
+    assert not RunFolder.open("runs/stopped").finished
+    code, resumed, _ = call(capsys, "resume", "runs/stopped", "--json")
+    assert code == 0
+    # In a process of its own, like the first part: other thread counts round differently.
+    whole = subprocess.run(
+        [*command, "-o", "runs/whole", "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(resumed)["generators"] == json.loads(whole.stdout)["generators"]
+
+
+def test_finished_run_has_nothing_to_resume_and_is_reported_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_radial()
+    call(capsys, "discover", "ring.npz", "--epochs", "1", "--views", "2", "-o", "runs/r")
+    code, out, _ = call(capsys, "resume", "runs/r")
+    assert code == 0
+    assert "finished" in out
+    first = Path("runs/r/report.html").read_bytes()
+    Path("runs/r/report.html").unlink()
+    code, out, _ = call(capsys, "report", "runs/r")
+    assert code == 0
+    assert Path("runs/r/report.html").read_bytes() == first
+
+
+def test_doctor_tells_what_the_data_can_show(capsys: pytest.CaptureFixture[str]) -> None:
+    half = np.random.default_rng(0).normal(size=(400, 2)) * 3
+    np.savez("d.npz", X=np.concatenate([half, -half], 1), y=half[:, 0])
+    code, out, _ = call(capsys, "doctor", "d.npz", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["actions"] == ["vector", "affine", "fourvector"]
+    assert any("rank 2 of 4" in note["text"] for note in facts["notes"])
+    _, text, _ = call(capsys, "doctor", "d.npz")
+    assert "rank 2 of 4" in text
+
+
+def bad(**arrays: Any) -> None:
+    np.savez("bad.npz", **arrays)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["discover", "none.npz"], "none.npz: no such file"),
+        (["discover", "bad.npz", "--target", "z"], "no array 'z'"),
+        (["discover", "bad.npz"], "non-finite"),
+        (["doctor", "bad.npz"], "non-finite"),
+        (["discover", "bad.npz", "--action", "pixels"], "pixels"),
+        (["discover", "bad.npz", "--epochs", "many"], "many"),
+        (["resume", "nowhere"], "nowhere is no run folder"),
+        (["report", "nowhere"], "nowhere is no run folder"),
+        (["dicover", "bad.npz"], "discover"),
+        (["discover"], "data"),
+    ],
+)
+def test_each_mistake_gets_one_message_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    x = np.ones((10, 3))
+    x[4, 1] = np.nan
+    bad(X=x, y=np.ones(10))
+    code, out, err = call(capsys, *arguments)
+    assert code == 2
+    assert message in (out + err).lower() or message in out + err
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "message"),
+    [
+        ({"X": np.ones((9, 8)), "y": np.ones(9)}, ["--output", "same"], "needs y with 8 columns"),
+        ({"X": np.ones((9, 4, 4, 1)), "y": np.ones(9)}, ["--action", "fourvector"], "last"),
+        ({"X": np.ones((9, 28, 28, 1)), "y": np.ones(9)}, ["--action", "image"], "channels first"),
+        ({"X": np.ones((9, 8)), "y": np.ones(9)}, ["--blocks", "2", "2"], "blocks sum to 4"),
+        ({"X": np.ones((9, 900)), "y": np.ones(9)}, [], "900 features"),
+        ({"X": np.ones((9, 3)), "y": np.ones(9)}, ["--generators", "0"], "at least 1"),
+        ({"X": np.ones((9, 3)), "y": np.ones(9)}, ["--range", "-1"], "must be positive"),
+        ({"X": np.ones((9, 3)), "y": np.ones(9)}, ["--device", "tpu9"], "tpu9"),
+    ],
+)
+def test_data_that_does_not_fit_gets_one_message_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arrays: dict[str, Any], options: list[str], message: str
+) -> None:
+    bad(**arrays)
+    code, _, err = call(capsys, "discover", "bad.npz", "--epochs", "1", *options)
+    assert code == 2
+    assert message in err
+
+
+def test_finished_run_is_not_touched_by_a_second_one(capsys: pytest.CaptureFixture[str]) -> None:
+    save_radial()
+    call(capsys, "discover", "ring.npz", "--epochs", "1", "--views", "2", "-o", "runs/r")
+    before = {path: path.read_bytes() for path in Path("runs/r").rglob("*") if path.is_file()}
+    code, _, err = call(capsys, "discover", "ring.npz", "--epochs", "1", "-o", "runs/r")
+    assert code == 2
+    assert "never overwritten" in err
+    after = {path: path.read_bytes() for path in Path("runs/r").rglob("*") if path.is_file()}
+    assert before == after
+
+
+def test_damaged_run_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    save_radial()
+    call(capsys, "discover", "ring.npz", "--epochs", "1", "--views", "2", "-o", "runs/r")
+    Path("runs/r/basis.safetensors").write_bytes(b"damaged")
+    code, _, err = call(capsys, "report", "runs/r")
+    assert code == 2
+    assert "basis.safetensors is damaged" in err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    save_radial()
+    Path("locked").mkdir(mode=0o500)
+    code, _, err = call(capsys, "discover", "ring.npz", "-o", "locked/run")
+    assert code == 2
+    assert "cannot write" in err
+
+
+def test_run_in_the_place_of_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    save_radial()
+    Path("taken").write_text("mine")
+    code, _, err = call(capsys, "discover", "ring.npz", "-o", "taken")
+    assert code == 2
+    assert "is a file" in err
+    assert Path("taken").read_text() == "mine"
