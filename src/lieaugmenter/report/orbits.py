@@ -8,9 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Float
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from lieaugmenter.actions import AffineAction, ImageAction, VectorAction
@@ -20,6 +17,9 @@ from lieaugmenter.report.plots import (
     FAINT,
     INK,
     PALETTE,
+    Axes,
+    Figure,
+    MaxNLocator,
     coordinate_names,
     grid,
     note,
