@@ -240,6 +240,15 @@ def test_exponentials_are_scipys(d: int, c: int, norm: float, rng: torch.Generat
         assert_near(actual - identity, expected - identity, 1e-9)
 
 
+def test_without_squarings_it_is_the_taylor_polynomial_of_degree_8() -> None:
+    """The powers of a shift do not mix: each diagonal shows one coefficient, 1/k!."""
+    shift = torch.diag(torch.ones(8, dtype=F64), 1).unsqueeze(0)
+    # A bound so small that nothing is halved.
+    result = exponential.exponentials(shift, torch.ones(1, 1, dtype=F64), bound=1e-3)[0]
+    expected = torch.tensor([1 / math.factorial(k) for k in range(9)], dtype=F64)
+    torch.testing.assert_close(result[0], expected, atol=0, rtol=1e-10)
+
+
 @pytest.mark.parametrize("d", [2, 4, 8, 20])
 @pytest.mark.parametrize("norm", [0.1, 2.0, 10.0])
 def test_float32_equals_torchs_matrix_exp(d: int, norm: float, rng: torch.Generator) -> None:

@@ -108,7 +108,7 @@ def test_scaling_symmetry_can_be_found_with_the_defaults() -> None:
 
 
 def test_three_generators_span_the_rotations_of_space() -> None:
-    x, y = radial(1500, 3)
+    x, y = radial(3000, 3)
     model = SymmetryRegressor(
         n_generators=3, epochs=25, **(QUICK | {"hidden": (64, 64), "n_views": 5, "lr": 3e-3})
     ).fit(x, y)

@@ -161,7 +161,7 @@ def test_the_gradient_estimator_is_unbiased(rng: torch.Generator) -> None:
     # The large estimate has an error of its own: 12 · large_k draws in place of 4 · 4.
     error = estimates.std(0) * math.sqrt(1 / len(estimates) + 4 * 4 / (12 * large_k))
     assert bool(((estimates.mean(0) - exact).abs() < 5 * error).all())
-    assert float(exact.norm()) > 10 * float(error.norm()), "half of the gradient would show"
+    assert float(exact.norm()) > 8 * float(error.norm()), "a missing gradient would show"
 
 
 def test_the_variance_of_the_gradient_falls_as_one_over_k(rng: torch.Generator) -> None:

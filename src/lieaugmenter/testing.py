@@ -81,7 +81,8 @@ def differential_error(action: Action, generator: Float[Tensor, "d d"], x: Batch
     step = 1e-3 if generator.dtype == torch.float32 else 1e-5
     ends = generator.new_tensor([step, -step]).view(1, 2, 1).expand(batch_size(x), -1, -1)
     moved = action.act(Elements(ends, generator.unsqueeze(0)), x)
-    slope = action.moving(map_tensors(lambda t: (t[:, 0] - t[:, 1]) / (2 * step), moved))
+    forward, backward = (action.moving(map_tensors(lambda t, i=i: t[:, i], moved)) for i in (0, 1))
+    slope = (forward - backward) / (2 * step)
     stated = action.moving(action.differential(generator, x))
     return float((slope - stated).norm() / slope.norm().clamp_min(1e-12))
 

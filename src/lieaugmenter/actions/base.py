@@ -87,7 +87,13 @@ class Action(ABC):
         step = 1e-3
         coefficients = generator.new_tensor([step, -step]).view(1, 2, 1)
         elements = Elements(coefficients.expand(batch_size(x), -1, -1), generator.unsqueeze(0))
-        return map_tensors(lambda y: (y[:, 0] - y[:, 1]) / (2 * step), self.act(elements, x))
+
+        def slope(y: Tensor) -> Tensor:
+            if not y.is_floating_point():  # a field that does not move
+                return torch.zeros_like(y[:, 0])
+            return (y[:, 0] - y[:, 1]) / (2 * step)
+
+        return map_tensors(slope, self.act(elements, x))
 
     def check(self, x: Batch, name: str = "X") -> None:  # noqa: B027  # nothing to check is fine
         """Raise ValueError with a message for users if x is not a batch of these samples."""
@@ -154,7 +160,9 @@ class FunctionAction(Action):
     def act(self, elements: Elements, x: Batch) -> Batch:
         matrices = elements.matrices().flatten(0, 1)
         views = elements.views
-        moved = self.function(matrices, map_tensors(lambda t: t.repeat_interleave(views, 0), x))
+        repeated = map_tensors(lambda t: t.repeat_interleave(views, 0), x)
+        with torch.autocast(matrices.device.type, enabled=False):
+            moved = self.function(matrices, repeated)
         for before, after in zip(tensors_of(x), tensors_of(moved), strict=True):
             if after.shape[1:] != before.shape[1:]:
                 raise ValueError(

@@ -104,17 +104,19 @@ class DirectSumAction(Action):
     """
 
     def __init__(self, parts: Sequence[tuple[Action, int]]) -> None:
-        dims = {action.dim for action, _ in parts if action.dim}
-        if len(dims) != 1:
+        shapes = {(a.dim, a.space_dim, a.rows) for a, _ in parts if a.dim}
+        if len(shapes) != 1:
+            dims = sorted(dim for dim, _, _ in shapes)
             raise ValueError(
-                f"the parts of a direct sum must share one size of matrix; found {sorted(dims)}"
+                f"the parts of a direct sum must share one size of matrix; found {dims}"
             )
         for action, columns in parts:
-            if columns < 1 or (isinstance(action, VectorAction) and columns % action.dim):
+            if columns < 1 or (action.dim and columns % action.space_dim):
                 raise ValueError(
-                    f"{action} takes whole vectors of {action.dim} columns, not {columns}"
+                    f"{action} takes whole vectors of {action.space_dim} columns, not {columns}"
                 )
-        super().__init__(dims.pop())
+        dim, space_dim, rows = shapes.pop()
+        super().__init__(dim, space_dim=space_dim, rows=rows)
         self.parts = tuple(parts)
         self.columns = sum(columns for _, columns in parts)
 
@@ -124,7 +126,7 @@ class DirectSumAction(Action):
 
     @staticmethod
     def _as_vectors(action: Action, piece: Tensor) -> Tensor:
-        return piece.unflatten(-1, (-1, action.dim)) if isinstance(action, VectorAction) else piece
+        return piece.unflatten(-1, (-1, action.space_dim)) if action.dim else piece
 
     def act(
         self, elements: Elements, x: Float[Tensor, "batch columns"]

@@ -75,6 +75,7 @@ class ImageAction(Action):
             # The grid is warped by the inverse, so that act(g, act(h, x)) = act(gh, x).
             inverse = elements.inverse().matrices().flatten(0, 1)
             pixels = x.to(torch.promote_types(x.dtype, inverse.dtype))
+            inverse = inverse.to(pixels.dtype)
             channels, height, width = pixels.shape[1:]
             grid = affine_grid(
                 _to_grid_sample(inverse, height, width),

@@ -17,7 +17,8 @@ def absolute_cosine(a: Float[Tensor, "*x d d"], b: Float[Tensor, "*y d d"]) -> T
     1.0
     """
     inner = (a * b).sum((-2, -1))
-    return (inner / (_norm(a) * _norm(b))).abs()
+    # Rounding can leave a cosine just above 1.
+    return (inner / (_norm(a) * _norm(b))).abs().clamp(max=1.0)
 
 
 def frobenius_projection(

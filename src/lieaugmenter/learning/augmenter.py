@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -18,7 +19,7 @@ from lieaugmenter.actions import (
     VectorAction,
 )
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
-from lieaugmenter.learning.averaging import averaged, call, in_chunks
+from lieaugmenter.learning.averaging import averaged, call, check_average, in_chunks
 from lieaugmenter.learning.objective import Loss, Objective, Parts
 from lieaugmenter.lie.basis import GeneratorBasis, block_mask
 from lieaugmenter.lie.elements import Elements
@@ -160,7 +161,7 @@ class LieAugmenter(nn.Module):
         )
         self.register_buffer("components", _with_identity(components, self.action.dim))
         self._terms = self.objective.active(basis.n_generators)
-        weights = torch.tensor([getattr(self.objective, name) for name in self._terms])
+        weights = torch.tensor([float(getattr(self.objective, name)) for name in self._terms])
         self.register_buffer("term_weights", weights, persistent=False)
 
     @property
@@ -251,13 +252,13 @@ class LieAugmenter(nn.Module):
             views=self.action.moving(flat_views).unflatten(0, (n, self.n_views)),
             basis=elements.basis,
         )
-        total = cast(Loss, torch.dot(terms, self.term_weights))
+        total = cast(Loss, torch.dot(terms, self.term_weights.to(terms.dtype)))
         total.parts = Parts(self._terms, terms.detach())
         return total
 
     def _move(self, elements: Elements, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
         """Act on inputs and labels; vectors of both kinds in one go, which halves the cost."""
-        if isinstance(self.action, VectorAction) and isinstance(self.output, VectorAction):
+        if type(self.action).act is type(self.output).act is VectorAction.act:
             d = self.action.dim
             vectors = torch.cat([x.reshape(len(x), -1, d), y.reshape(len(y), -1, d)], dim=1)
             moved = self.action.act(elements, vectors)
@@ -326,6 +327,7 @@ class LieAugmenter(nn.Module):
             (batch, …), like model(x).
         """
         self.action.check(x)
+        check_average(average)
         views = self.n_views if views is None else views
         device = self.term_weights.device
         rng = torch.Generator(device=device).manual_seed(seed)
@@ -340,7 +342,7 @@ class LieAugmenter(nn.Module):
                 model, chunk, elements, action=self.action, output=self.output, average=average
             )
 
-        with _Evaluating(model):
+        with _evaluating(model):
             return in_chunks(one_chunk, x, batch_size)
 
     def freeze(self) -> LieAugmenter:
@@ -453,16 +455,15 @@ def _capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-class _Evaluating:
-    """Evaluation mode for the time of a block; a function that is no module is left alone."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model if isinstance(model, nn.Module) and model.training else None
-
-    def __enter__(self) -> None:
-        if self.model is not None:
-            self.model.eval()
-
-    def __exit__(self, *_: object) -> None:
-        if self.model is not None:
-            self.model.train()
+@contextmanager
+def _evaluating(model: object) -> Iterator[None]:
+    """Evaluation mode for the time of a block; each module gets its own mode back."""
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    modes = [module.training for module in modules]
+    for module in modules:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode

@@ -33,6 +33,12 @@ def call(model: Callable[[Batch], Tensor], x: Batch) -> Tensor:
     return prediction
 
 
+def check_average(average: str) -> None:
+    """Raise ValueError for a name that is not in `AVERAGES`."""
+    if average not in AVERAGES:
+        raise ValueError(f"unknown average {average!r}; choose from {', '.join(AVERAGES)}")
+
+
 def averaged(
     model: Callable[[Batch], Tensor],
     x: Batch,
@@ -63,8 +69,7 @@ def averaged(
     Tensor
         (batch, …): averaged values, logits or probabilities.
     """
-    if average not in AVERAGES:
-        raise ValueError(f"unknown average {average!r}; choose from {', '.join(AVERAGES)}")
+    check_average(average)
     views = map_tensors(lambda t: t.flatten(0, 1), action.act(elements, x))
     direct, moved = call(model, x), call(model, views)
     if average == "probabilities":

@@ -34,7 +34,11 @@ def _summed_abs(a: Tensor, b: Tensor, smoothing: float) -> Tensor:
 
 
 def prediction_loss(
-    prediction: Float[Tensor, "batch *out"], y: Tensor, *, absolute: bool = False
+    prediction: Float[Tensor, "batch *out"],
+    y: Tensor,
+    *,
+    absolute: bool = False,
+    smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
     """L_emp, Eq. (3): squared error summed over outputs, or cross-entropy for integer labels.
 
@@ -46,11 +50,14 @@ def prediction_loss(
         Targets, or integer class labels (batch,).
     absolute
         Absolute instead of squared errors.
+    smoothing
+        τ of the surrogate |z|_τ of absolute errors.
     """
     if not y.is_floating_point():
         return cross_entropy(prediction, y)
-    summed = l1_loss if absolute else mse_loss
-    return summed(prediction, y, reduction="sum") / len(y)
+    if absolute:
+        return _summed_abs(prediction, y, smoothing) / len(y)
+    return mse_loss(prediction, y, reduction="sum") / len(y)
 
 
 def equivariance_loss(
@@ -198,7 +205,9 @@ class Objective:
         """The active terms, unweighted, in the order of `active`."""
         tau = self.smoothing
         functions = {
-            "prediction": lambda: prediction_loss(prediction, y, absolute=self.absolute),
+            "prediction": lambda: prediction_loss(
+                prediction, y, absolute=self.absolute, smoothing=tau
+            ),
             "equivariance": lambda: equivariance_loss(view_prediction, view_target, smoothing=tau),
             "similarity": lambda: similarity(x, views, smoothing=tau),
             "proximity": lambda: proximity(x, views),

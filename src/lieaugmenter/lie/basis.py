@@ -99,7 +99,7 @@ class GeneratorBasis(nn.Module):
     Examples
     --------
     >>> basis = GeneratorBasis(1, 4, mask=block_mask([2, 2]))
-    >>> basis().shape, round(float(basis().norm()), 4)
+    >>> basis().shape, round(basis().norm().item(), 4)
     (torch.Size([1, 4, 4]), 2.0)
     """
 
@@ -138,7 +138,8 @@ class GeneratorBasis(nn.Module):
         self.raw = nn.Parameter(raw)
         allowed = torch.ones(dim, dim).bool() if mask is None else check_mask(mask, dim)
         self.register_buffer("mask", allowed.to(raw.dtype))
-        self.norms = [self.norm] * n_generators
+        self.norms: list[float] = []
+        self._measure()
 
     @classmethod
     def fixed(cls, generators: Tensor) -> GeneratorBasis:
@@ -155,10 +156,21 @@ class GeneratorBasis(nn.Module):
             raise ValueError("generators hold non-finite values")
         basis = cls(*generators.shape[:2])
         basis.mask.copy_((generators != 0).any(0))
-        basis.norms = [float(norm) for norm in generators.flatten(1).norm(dim=1)]
         del basis.raw
         basis.register_buffer("raw", generators.detach().clone())
+        basis._measure()
         return basis
+
+    def _measure(self) -> None:
+        """Norms of the generators, known without asking the device later."""
+        if self.learnable:
+            self.norms = [self.norm] * self.n_generators
+        else:
+            self.norms = [float(norm) for norm in self.raw.flatten(1).norm(dim=1)]
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._measure()
 
     @property
     def learnable(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -55,7 +56,7 @@ class Elements:
     tensor([[[0., 1.]]])
     """
 
-    coefficients: Float[Tensor, "batch views factors c"]
+    coefficients: Float[Tensor, "batch views *factors c"]
     basis: Float[Tensor, "c d d"]
     bound: float | None = None
     components: Float[Tensor, "m d d"] | None = None
@@ -110,6 +111,8 @@ class Elements:
 
     def matrices(self) -> Float[Tensor, "batch views d d"]:
         """The elements as matrices, (batch, views, d, d)."""
+        if not self.batch:
+            return self.basis.new_empty(0, self.views, self.dim, self.dim)
         with torch.autocast(self.basis.device.type, enabled=False):
             product = self._exponential(0)
             for factor in range(1, self.coefficients.shape[2]):
@@ -164,9 +167,11 @@ class Elements:
         Tensor
             (batch, views, ..., d).
         """
+        if not len(x):
+            return x.unsqueeze(1).expand(-1, self.views, *x.shape[1:])
         with torch.autocast(x.device.type, enabled=False):
-            vectors = x.reshape(self.batch, -1, self.dim)
-            moved = self._apply_to_vectors(_at_least(vectors, self.basis.dtype))
+            vectors = x.reshape(self.batch, math.prod(x.shape[1:-1]), self.dim)
+            moved = self._promoted(x.dtype)._apply_to_vectors(_at_least(vectors, self.basis.dtype))
             if moved.shape[-1] < self.dim:
                 still = vectors[:, None, :, moved.shape[-1] :].expand(-1, self.views, -1, -1)
                 moved = torch.cat([moved, still], dim=-1)
@@ -187,12 +192,27 @@ class Elements:
         Tensor
             (batch, views, ..., d - 1).
         """
+        if not len(points):
+            return points.unsqueeze(1).expand(-1, self.views, *points.shape[1:])
         with torch.autocast(points.device.type, enabled=False):
             e = self.dim - 1
-            flat = _at_least(points.reshape(self.batch, -1, e), self.basis.dtype)
-            lifted = torch.nn.functional.pad(flat, (0, 1), value=1.0)
-            moved = self._apply_to_vectors(lifted)[..., :e]
+            flat = points.reshape(self.batch, math.prod(points.shape[1:-1]), e)
+            lifted = torch.nn.functional.pad(_at_least(flat, self.basis.dtype), (0, 1), value=1.0)
+            moved = self._promoted(points.dtype)._apply_to_vectors(lifted)[..., :e]
             return moved.reshape(self.batch, self.views, *points.shape[1:])
+
+    def _promoted(self, dtype: torch.dtype) -> Elements:
+        """The same elements in the precision of the data, if that is higher."""
+        if self.basis.dtype == dtype:
+            return self
+        dtype = torch.promote_types(self.basis.dtype, dtype)
+        components = self.components
+        return replace(
+            self,
+            basis=self.basis.to(dtype),
+            coefficients=self.coefficients.to(dtype),
+            components=None if components is None else components.to(dtype),
+        )
 
     def _apply_to_vectors(
         self, vectors: Float[Tensor, "batch n d"]
@@ -202,8 +222,9 @@ class Elements:
         component = self._component()
         if component is not None and self.component_first:
             vectors = (vectors.unsqueeze(1) @ component.mT).flatten(0, 1)
-            own = replace(self.per_view(), components=None, component_index=None)
-            return own._apply_to_vectors(vectors).view(self.batch, self.views, -1, self.dim)
+            # A component may mix the rows that a generator leaves alone.
+            alone = replace(self.per_view(), components=None, component_index=None, rows=None)
+            return alone._apply_to_vectors(vectors).reshape(self.batch, self.views, -1, self.dim)
         moved = self._act_by_factor(self.coefficients[:, :, -1], vectors)
         for factor in range(self.coefficients.shape[2] - 2, -1, -1):
             own = self.coefficients[:, :, factor].reshape(-1, 1, c)
