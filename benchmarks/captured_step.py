@@ -37,12 +37,17 @@ class PointNet(nn.Module):
         return (values * x["real"]).sum(1)
 
 
+def two_body_net() -> MLP:
+    """The demo's network."""
+    return MLP((8,), (8,), hidden=(128, 128, 128))
+
+
 def two_body_task() -> tuple[nn.Module, LieAugmenter, tuple[Tensor, Tensor]]:
     task = two_body(seed=0)
     augmenter = LieAugmenter(
         "vector", 8, blocks=[2] * 4, objective=PAPER_TWO_BODY, warmup_steps=500
     )
-    return MLP((8,), (8,)), augmenter, (task.x_train, task.y_train)
+    return two_body_net(), augmenter, (task.x_train, task.y_train)
 
 
 def image_task() -> tuple[nn.Module, LieAugmenter, tuple[Tensor, Tensor]]:
@@ -125,7 +130,7 @@ def compare(name: str, make: Callable, precision: str, epochs: int) -> dict[str,
 def paper_run(seed: int) -> dict[str, float]:
     task = two_body(seed=seed)
     torch.manual_seed(seed)
-    model = MLP((8,), (8,))
+    model = two_body_net()
     augmenter = LieAugmenter(
         "vector", 8, blocks=[2] * 4, objective=PAPER_TWO_BODY, warmup_steps=2290
     )

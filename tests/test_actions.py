@@ -122,6 +122,19 @@ class TestDirectSum(ActionContract):
         return [(torch.zeros(5, 9), r"\(N, 10\)"), (torch.zeros(5, 2, 10), r"\(N, 10\)")]
 
 
+class TestDirectSumOfPoints(ActionContract):
+    """Two points of the plane and a weight that stays."""
+
+    def make_action(self) -> Action:
+        return DirectSumAction([(AffineAction(2), 4), (InvariantAction(), 1)])
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 5, generator=rng)
+
+    def basis(self) -> Tensor:
+        return catalogue.aff(2)
+
+
 class TestAffine(ActionContract):
     def make_action(self) -> Action:
         return AffineAction(3)
@@ -261,6 +274,18 @@ def test_direct_sum_of_points_keeps_their_last_row_masked() -> None:
     """Homogeneous coordinates: the last row of a generator means nothing, and D is the space's."""
     action = DirectSumAction([(AffineAction(2), 2), (InvariantAction(), 1)])
     assert (action.dim, action.rows, action.space_dim) == (3, 2, 2)
+
+
+def test_direct_sum_gives_a_users_action_its_columns_as_they_are(rng: torch.Generator) -> None:
+    """A vector and a symmetric matrix in three numbers, which are no whole vectors."""
+
+    def congruence(g: Tensor, s: Tensor) -> Tensor:
+        moved = g @ s[:, [0, 1, 1, 2]].view(-1, 2, 2) @ g.mT
+        return moved.flatten(1)[:, [0, 1, 3]]
+
+    packed = FunctionAction(congruence, 2, torch.randn(4, 3, generator=rng))
+    action = DirectSumAction([(VectorAction(2), 2), (packed, 3)])
+    assert_action(action, catalogue.gl(2), torch.randn(4, 5, generator=rng))
 
 
 # --- space --------------------------------------------------------------------------------------

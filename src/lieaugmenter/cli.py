@@ -310,6 +310,7 @@ def _prepare_demo(
         action="vector",
         output="same",
         blocks=[2, 2, 2, 2],
+        hidden=(128, 128, 128),
         objective=PAPER_TWO_BODY,
         n_views=10,
         range=2.0,

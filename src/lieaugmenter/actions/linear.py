@@ -9,11 +9,12 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch
+from lieaugmenter.actions.spatial import AffineAction
 from lieaugmenter.lie.elements import Elements
 
 
 class VectorAction(Action):
-    """g·x = g x on the last axis; the same element on every vector of a sample.
+    """g·x = g x on the last axis, Eq. (11); the same element on every vector of a sample.
 
     A sample is one vector (batch, d), or a stack of them (batch, …, d): time steps, particles.
 
@@ -111,7 +112,7 @@ class DirectSumAction(Action):
                 f"the parts of a direct sum must share one size of matrix; found {dims}"
             )
         for action, columns in parts:
-            if columns < 1 or (action.dim and columns % action.space_dim):
+            if columns < 1 or (_moves_vectors(action) and columns % action.space_dim):
                 raise ValueError(
                     f"{action} takes whole vectors of {action.space_dim} columns, not {columns}"
                 )
@@ -126,7 +127,7 @@ class DirectSumAction(Action):
 
     @staticmethod
     def _as_vectors(action: Action, piece: Tensor) -> Tensor:
-        return piece.unflatten(-1, (-1, action.space_dim)) if action.dim else piece
+        return piece.unflatten(-1, (-1, action.space_dim)) if _moves_vectors(action) else piece
 
     def act(
         self, elements: Elements, x: Float[Tensor, "batch columns"]
@@ -155,6 +156,11 @@ class DirectSumAction(Action):
 
     def __repr__(self) -> str:
         return f"DirectSumAction({list(self.parts)})"
+
+
+def _moves_vectors(action: Action) -> bool:
+    """Whether an action moves any number of vectors of a sample alike."""
+    return isinstance(action, VectorAction | AffineAction)
 
 
 def _shape(x: Batch, name: str) -> tuple[int, ...]:

@@ -19,12 +19,16 @@ from lieaugmenter.actions import (
     VectorAction,
 )
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
+from lieaugmenter.learning import vector_step
 from lieaugmenter.learning.averaging import averaged, call, check_average, in_chunks
 from lieaugmenter.learning.objective import Loss, Objective, Parts
 from lieaugmenter.lie.basis import GeneratorBasis, block_mask
 from lieaugmenter.lie.elements import Elements
-from lieaugmenter.lie.samplers import Sampler, make_sampler
+from lieaugmenter.lie.exponential import LARGEST_SERIES
+from lieaugmenter.lie.samplers import LearnableRange, Sampler, make_sampler
 
+# The terms of `vector_step`, in its order.
+_VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
 ACTIONS = ("affine", "fourvector", "image", "points", "vector")
 
 
@@ -110,6 +114,7 @@ class LieAugmenter(nn.Module):
 
     components: Tensor | None
     term_weights: Tensor
+    vector_weights: Tensor
 
     def __init__(
         self,
@@ -163,6 +168,8 @@ class LieAugmenter(nn.Module):
         self._terms = self.objective.active(basis.n_generators)
         weights = torch.tensor([float(getattr(self.objective, name)) for name in self._terms])
         self.register_buffer("term_weights", weights, persistent=False)
+        of_vectors = [float(getattr(self.objective, name)) for name in _VECTOR_TERMS]
+        self.register_buffer("vector_weights", torch.tensor(of_vectors), persistent=False)
 
     @property
     def generators(self) -> Float[Tensor, "c d d"]:
@@ -190,7 +197,7 @@ class LieAugmenter(nn.Module):
         return Elements(
             coefficients,
             basis,
-            bound=self.sampler.reach * sum(self.basis.norms),
+            bound=self._bound,
             components=self.components,
             component_index=index,
             rows=self.action.rows,
@@ -232,6 +239,20 @@ class LieAugmenter(nn.Module):
         y = self._check_labels(y, n)
         if self.training and not _capturing():
             self.sampler.advance()
+        if self._gradients_by_hand and _alike(x, y, self.basis.raw):
+            return self._vector_loss(model, x, y, generator)
+        terms = self._terms_of(model, x, y, generator)
+        return _as_loss(torch.dot(terms, self.term_weights.to(terms.dtype)), self._terms, terms)
+
+    def _terms_of(
+        self,
+        model: Callable[[Batch], Tensor],
+        x: Batch,
+        y: Tensor,
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, " terms"]:
+        """The active terms, for every kind of action and objective."""
+        n = batch_size(x)
         elements = self.sample(n, generator=generator)
         x_views, y_views = self._move(elements, x, y)
         joined = map_tensors_pairwise(x, x_views)
@@ -243,7 +264,7 @@ class LieAugmenter(nn.Module):
         else:
             _check_logits(direct, self.output)
         flat_views = map_tensors(lambda t: t.flatten(0, 1), x_views)
-        terms = self.objective.terms(
+        return self.objective.terms(
             prediction=direct,
             y=y,
             view_prediction=moved,
@@ -252,9 +273,63 @@ class LieAugmenter(nn.Module):
             views=self.action.moving(flat_views).unflatten(0, (n, self.n_views)),
             basis=elements.basis,
         )
-        total = cast(Loss, torch.dot(terms, self.term_weights.to(terms.dtype)))
-        total.parts = Parts(self._terms, terms.detach())
-        return total
+
+    @property
+    def _gradients_by_hand(self) -> bool:
+        """Whether the step is one that `vector_step` knows: vectors under one learned generator."""
+        labels_move = type(self.output).act is VectorAction.act
+        return (
+            type(self.action).act is VectorAction.act
+            and (labels_move or type(self.output) is InvariantAction)
+            and self.basis.learnable
+            and self.basis.n_generators == 1
+            and self.n_factors == 1
+            and self.components is None
+            and not isinstance(self.sampler, LearnableRange)
+            and self.objective.by_hand
+            and self._bound <= LARGEST_SERIES
+        )
+
+    def _vector_loss(
+        self,
+        model: Callable[[Batch], Tensor],
+        x: Tensor,
+        y: Tensor,
+        generator: torch.Generator | None,
+    ) -> Loss:
+        """The loss by `vector_step`: the numbers of `_terms_of`, faster."""
+        n, d, views = len(x), self.action.dim, self.n_views
+        weights = self.sampler((n, views, 1, 1), generator).view(n, views)
+        vectors = x.reshape(n, -1, d)
+        n_inputs = vectors.shape[1]
+        labels_move = type(self.output) is not InvariantAction
+        if labels_move:
+            vectors = torch.cat([vectors, y.reshape(n, -1, d)], dim=1)
+        basis = self.basis
+        bound = self._bound if x.is_cuda else None
+        joined, y_views, regularisers = vector_step.augment(
+            basis.raw, basis.mask, basis.norm, weights, vectors, n_inputs, bound
+        )
+        predictions = call(model, joined.view(-1, *x.shape[1:]))
+        if predictions.numel() != (views + 1) * y.numel():
+            _shaped_like(predictions[:n], y)  # raises
+        flat = y.reshape(n, -1)
+        y_views = y_views.reshape(n, views, -1) if labels_move else flat.unsqueeze(1)
+        total, terms = vector_step.total(
+            predictions.reshape(-1, flat.shape[1]),
+            flat,
+            y_views.expand(-1, views, -1),
+            regularisers,
+            self.vector_weights.to(x.dtype),
+        )
+        if len(self._terms) < len(_VECTOR_TERMS):
+            terms = terms[[_VECTOR_TERMS.index(name) for name in self._terms]]
+        return _as_loss(total, self._terms, terms)
+
+    @property
+    def _bound(self) -> float:
+        """The largest norm that a sum of w_i L_i can have."""
+        return self.sampler.reach * sum(self.basis.norms)
 
     def _move(self, elements: Elements, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
         """Act on inputs and labels; vectors of both kinds in one go, which halves the cost."""
@@ -437,6 +512,17 @@ def _check_logits(prediction: Tensor, output: Action) -> None:
             f"y holds class labels, so the model must return logits (batch, classes); it returned "
             f"shape {tuple(prediction.shape)}"
         )
+
+
+def _as_loss(total: Tensor, names: list[str], terms: Tensor) -> Loss:
+    loss = cast(Loss, total)
+    loss.parts = Parts(names, terms.detach())
+    return loss
+
+
+def _alike(x: Batch, y: Tensor, raw: Tensor) -> bool:
+    """Whether inputs, targets and generators are numbers of one precision, x without gradient."""
+    return x.dtype == y.dtype == raw.dtype and not x.requires_grad
 
 
 def _shaped_like(prediction: Tensor, y: Tensor) -> Tensor:

@@ -47,20 +47,37 @@ def check_mask(mask: Tensor, dim: int) -> Bool[Tensor, "d d"]:
     return mask.bool()
 
 
-class _Normalise(torch.autograd.Function):
-    """Mask, then scale each generator to a given Frobenius norm, Eq. (38).
+def normalise(
+    raw: Float[Tensor, "c d d"], mask: Float[Tensor, "d d"], norm: float
+) -> tuple[Float[Tensor, "c d d"], Float[Tensor, "c d d"]]:
+    """Mask, then scale each generator to a Frobenius norm, Eq. (38); also the factor applied."""
+    length = torch.linalg.vector_norm(raw * mask, dim=(-2, -1), keepdim=True)
+    factor = mask * (norm / length)
+    return raw * factor, factor
 
-    By hand because it runs in every step on a few dozen numbers, where the count of operations is
-    the cost.
+
+def normalise_backward(
+    gradient: Float[Tensor, "c d d"],
+    generators: Float[Tensor, "c d d"],
+    factor: Float[Tensor, "c d d"],
+    norm: float,
+) -> Float[Tensor, "c d d"]:
+    """Gradient of `normalise` with respect to the raw generators."""
+    along = (gradient * generators).sum((-2, -1), keepdim=True)
+    return torch.addcmul(gradient, generators, along, value=-1.0 / norm**2) * factor
+
+
+class _Normalise(torch.autograd.Function):
+    """`normalise` with its gradient by hand.
+
+    It runs in every step on a few dozen numbers, where the count of operations is the cost.
     """
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]  # torch types it *args
         ctx: Any, raw: Tensor, mask: Tensor, norm: float
     ) -> Tensor:
-        length = torch.linalg.vector_norm(raw * mask, dim=(-2, -1), keepdim=True)
-        factor = mask * (norm / length)
-        generators = raw * factor
+        generators, factor = normalise(raw, mask, norm)
         ctx.save_for_backward(generators, factor)
         ctx.norm = norm
         return generators
@@ -69,9 +86,7 @@ class _Normalise(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         generators, factor = ctx.saved_tensors
-        along = (gradient * generators).sum((-2, -1), keepdim=True)
-        across = torch.addcmul(gradient, generators, along, value=-1.0 / ctx.norm**2)
-        return across * factor, None, None
+        return normalise_backward(gradient, generators, factor, ctx.norm), None, None
 
 
 class GeneratorBasis(nn.Module):

@@ -108,24 +108,49 @@ def _powers_backward(
     return torch.addmm(gradient[:d], powers[: height - d].mT, gradient[d:])
 
 
-class _OneGenerator(torch.autograd.Function):
-    """exp(w L) x for every weight w of a sample: the powers of L are shared by all.
+def share_powers(
+    generator: Float[Tensor, "d d"],
+    weights: Float[Tensor, "batch views"],
+    x: Float[Tensor, "batch n d"],
+    length: int,
+) -> list[Tensor]:
+    """exp(w L) x by one series for all samples and views, without gradients.
 
     Inside, the n vectors of a sample are n samples with the same weights.
+
+    Returns
+    -------
+    list of Tensor
+        What `share_powers_backward` needs; the result, (batch · n, views, d), comes first.
     """
+    batch, n, d = x.shape
+    powers = _powers(generator, length)
+    taylor = _taylor_weights(weights, length)
+    if n > 1:
+        taylor = taylor.unsqueeze(1).expand(-1, n, -1, -1).flatten(0, 1)
+    vectors = x.reshape(batch * n, d)
+    images = (vectors @ powers.mT).view(batch * n, length, d)
+    moved = torch.baddbmm(vectors.unsqueeze(1), taylor, images)
+    return [moved, taylor, vectors, powers]
+
+
+def share_powers_backward(
+    gradient: Float[Tensor, "m views d"], taylor: Tensor, vectors: Tensor, powers: Tensor
+) -> tuple[Float[Tensor, "d d"], Float[Tensor, "m width"]]:
+    """Gradients of `share_powers` with respect to the generator, and to the images L^t x."""
+    of_images = torch.bmm(taylor.mT, gradient).view(len(vectors), -1)
+    return _powers_backward(of_images.mT @ vectors, powers), of_images
+
+
+class _OneGenerator(torch.autograd.Function):
+    """exp(w L) x for every weight w of a sample."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]  # torch types it *args
         ctx: Any, generator: Tensor, weights: Tensor, x: Tensor, length: int
     ) -> Tensor:
         batch, n, d = x.shape
-        powers = _powers(generator, length)
-        taylor = _taylor_weights(weights, length)
-        if n > 1:
-            taylor = taylor.unsqueeze(1).expand(-1, n, -1, -1).flatten(0, 1)
-        vectors = x.reshape(batch * n, d)
-        images = (vectors @ powers.mT).view(batch * n, length, d)
-        moved = torch.baddbmm(vectors.unsqueeze(1), taylor, images)
+        moved, taylor, vectors, powers = share_powers(generator, weights, x, length)
         ctx.save_for_backward(generator, taylor, vectors, moved, powers)
         ctx.n = n
         return moved.view(batch, n, -1, d).transpose(1, 2)
@@ -139,9 +164,7 @@ class _OneGenerator(torch.autograd.Function):
         gradient = gradient.transpose(1, 2).contiguous().view(moved.shape)
         of_generator = of_weights = of_x = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            of_images = torch.bmm(taylor.mT, gradient).view(len(vectors), -1)
-            if ctx.needs_input_grad[0]:
-                of_generator = _powers_backward(of_images.mT @ vectors, powers)
+            of_generator, of_images = share_powers_backward(gradient, taylor, vectors, powers)
             if ctx.needs_input_grad[2]:
                 of_x = (gradient.sum(1) + of_images @ powers).view(-1, ctx.n, d)
         if ctx.needs_input_grad[1]:
@@ -406,7 +429,7 @@ def act_by_one_generator(
         bound = spectral_bound(generator) * float(weights.detach().abs().max())
     batch, views = weights.shape
     _, n, d = x.shape
-    steps, length = _plan(bound, x.dtype)
+    steps, length = plan_series(bound, x.dtype)
     weights = weights / steps if steps > 1 else weights
     moved = _OneGenerator.apply(generator, weights, x, length)
     for _ in range(steps - 1):
@@ -416,7 +439,7 @@ def act_by_one_generator(
     return moved.reshape(batch, views, n, d)
 
 
-def _plan(bound: float, dtype: torch.dtype) -> tuple[int, int]:
+def plan_series(bound: float, dtype: torch.dtype) -> tuple[int, int]:
     """In how many steps to take the exponential, and how many terms each needs."""
     if not math.isfinite(bound):
         # Non-finite coefficients or generators: one step, whose result is non-finite as well.
@@ -486,7 +509,7 @@ def act_by_series(
     if bound is None:
         norms = torch.stack([basis.new_tensor(spectral_bound(generator)) for generator in basis])
         bound = float((coefficients.detach().abs() @ norms).max())
-    steps, length = _plan(bound, x.dtype)
+    steps, length = plan_series(bound, x.dtype)
     stacked = basis.permute(2, 0, 1).reshape(d, c * d)
     weights = (coefficients / steps)[:, :, None, :, None]
     moved = x[:, None].expand(-1, coefficients.shape[1], -1, -1)

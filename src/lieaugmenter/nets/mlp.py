@@ -31,7 +31,7 @@ class MLP(nn.Module):
         self,
         in_shape: Sequence[int],
         out_shape: Sequence[int],
-        hidden: Sequence[int] = (128, 128, 128),
+        hidden: Sequence[int] = (256, 256, 256),
     ) -> None:
         super().__init__()
         self.out_shape = tuple(out_shape)

@@ -1,0 +1,92 @@
+"""Write the README's table of results from benchmarks/results."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+MARKS = "<!-- results -->\n", "<!-- /results -->"
+
+
+def load(name: str) -> dict[str, Any] | None:
+    path = HERE / "results" / f"{name}.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def spread(values: list[float]) -> str:
+    """Mean ± standard deviation over seeds."""
+    return f"{statistics.mean(values):.3g} ± {statistics.stdev(values):.2g}"
+
+
+def two_body_rows(content: dict[str, Any]) -> list[str]:
+    rows = []
+    for key, what, paper in (
+        ("demo", "two-body, our orbits", "–"),
+        ("reference_orbits", "two-body, the paper's orbits", "1.30e-5"),
+    ):
+        runs = content.get(key)
+        if not runs:
+            continue
+        seeds = ", ".join(str(run["seed"]) for run in runs)
+        least = min(run["cosine"] for run in runs)
+        rows.append(
+            f"| {what}, seeds {seeds}: cosine to the true rotation, smallest | {least:.6f} | – |"
+        )
+        mse = spread([run["averaged_mse"] for run in runs])
+        rows.append(f"| the same: test MSE, averaged prediction | {mse} | {paper} |")
+        direct = spread([run["direct_mse"] for run in runs])
+        rows.append(f"| the same: test MSE, direct prediction | {direct} | – |")
+    seconds = spread([run["seconds"] for run in content["demo"]])
+    rows.append(
+        f"| `lieaugmenter demo`, {content['environment']['threads']} CPU cores, seconds | {seconds} | 508 (A100) |"
+    )
+    return rows
+
+
+def gpu_rows(content: dict[str, Any]) -> list[str]:
+    device = content["environment"]["device"]
+    seconds = spread([run["seconds"] for run in content["two_body_100_epochs"]])
+    rows = [f"| the demo's training on one {device}, seconds | {seconds} | 508 (A100) |"]
+    for name, step in content["steps"].items():
+        rows.append(
+            f"| captured step against plain step, {name}, {device} | "
+            f"{step['speed_up']:.1f} × faster, parameters {step['largest_parameter_difference']:.1g} "
+            f"apart (two plain runs: {step['largest_difference_of_two_plain_runs']:.1g}) | – |"
+        )
+    return rows
+
+
+def ratio_rows(content: dict[str, Any]) -> list[str]:
+    rows = []
+    for name, ratio in content["ratios"].items():
+        mark = "" if ratio["reached"] else ", missed"
+        rows.append(f"| {name} | {ratio['ratio']:.2f} (aim {ratio['bar']}{mark}) | – |")
+    return rows
+
+
+def table() -> str:
+    lines = ["| | here | paper |", "| --- | --- | --- |"]
+    for name, rows in (
+        ("two_body", two_body_rows),
+        ("captured_step", gpu_rows),
+        ("ratios", ratio_rows),
+    ):
+        content = load(name)
+        if content is not None:
+            lines += rows(content)
+    return "\n".join(lines) + "\n"
+
+
+def with_results(text: str) -> str:
+    """The README's text with its table made anew."""
+    pattern = re.compile(f"({re.escape(MARKS[0])}).*?({re.escape(MARKS[1])})", re.DOTALL)
+    return pattern.sub(lambda match: match[1] + table() + match[2], text)
+
+
+if __name__ == "__main__":
+    README.write_text(with_results(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,138 @@
+"""The demo on three seeds, timed as a user would see it; and on the reference orbits if they are here.
+
+Writes benchmarks/results/two_body.json and the README's picture. The reference set (the paper's) is
+read from LIEAUGMENTER_DATA/two_body/two_body_orbits.npz: `coords` and `test_coords`, (n, 20, 8) in the
+order qx1 qx2 qy1 qy2 px1 px2 py1 py2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lieaugmenter import SymmetryRegressor
+from lieaugmenter.analysis.compare import absolute_cosine
+from lieaugmenter.data.dynamics import FEATURES, true_generator, windows
+from lieaugmenter.learning.objective import PAPER_TWO_BODY
+from lieaugmenter.report.findings import Findings
+from lieaugmenter.report.orbits import orbits
+from lieaugmenter.report.plots import generator_heatmaps
+from lieaugmenter.runs import RunFolder, environment, write_json
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "two_body.json"
+PICTURE = HERE.parent / "docs" / "images" / "two_body.png"
+# Our order (q1x, q1y, p1x, p1y, q2x, …) in the reference file's columns.
+REFERENCE_COLUMNS = [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def demo(seed: int, folder: Path) -> dict[str, Any]:
+    """`lieaugmenter demo` in a process of its own, start-up and report included."""
+    command = [sys.executable, "-m", "lieaugmenter.cli", "demo", "--seed", str(seed)]
+    start = time.perf_counter()
+    done = subprocess.run(
+        [*command, "-o", str(folder), "--json"], stdout=subprocess.PIPE, check=True, text=True
+    )
+    seconds = time.perf_counter() - start
+    numbers = json.loads(done.stdout)["numbers"]
+    return {
+        "seed": seed,
+        "seconds": seconds,
+        "cosine": numbers["cosine to the true generator"],
+        "averaged_mse": numbers["test MSE, averaged over the symmetry"],
+        "direct_mse": numbers["test MSE, direct"],
+        "defect": numbers["defect on held-out data"],
+        "defect_upper": numbers["95 % upper bound"],
+    }
+
+
+def on_reference(path: Path, seed: int) -> dict[str, Any]:
+    """The demo's setting on the paper's own orbits."""
+    with np.load(path, allow_pickle=False) as arrays:
+        train, test = (arrays[name][..., REFERENCE_COLUMNS] for name in ("coords", "test_coords"))
+    (x, y), (x_test, y_test) = windows(train, 1), windows(test, 1)
+    start = time.perf_counter()
+    model = SymmetryRegressor(
+        "mlp",
+        output="same",
+        blocks=[2] * 4,
+        hidden=(128, 128, 128),
+        objective=PAPER_TWO_BODY,
+        scale=False,
+        epochs=100,
+        validation=0.05,
+        random_state=seed,
+        feature_names=list(FEATURES),
+        device="cpu",
+    ).fit(x.numpy(), y.numpy())
+    seconds = time.perf_counter() - start
+
+    def error(views: int) -> float:
+        return float(np.square(model.predict(x_test.numpy(), views=views) - y_test.numpy()).mean())
+
+    learned = torch.from_numpy(model.generators_)
+    return {
+        "seed": seed,
+        "seconds": seconds,
+        "samples": [len(x), len(x_test)],
+        "cosine": float(absolute_cosine(learned, true_generator()).max()),
+        "averaged_mse": error(10),
+        "direct_mse": error(0),
+    }
+
+
+def draw(run: RunFolder, path: Path) -> None:
+    """Heat-maps above orbits, as one picture."""
+    findings = Findings.load(run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parts = []
+    for number, figure in enumerate((generator_heatmaps(findings), orbits(findings))):
+        part = path.with_suffix(f".{number}.png")
+        figure.savefig(part, dpi=110)
+        parts.append(part)
+    from PIL import Image
+
+    images = [Image.open(part).convert("RGB") for part in parts]
+    width = max(image.width for image in images)
+    canvas = Image.new("RGB", (width, sum(image.height for image in images)), "white")
+    top = 0
+    for image in images:
+        canvas.paste(image, ((width - image.width) // 2, top))
+        top += image.height
+    canvas.quantize(64).save(path, optimize=True)
+    for part in parts:
+        part.unlink()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folders = {seed: Path(temporary) / f"demo-{seed}" for seed in arguments.seeds}
+        rows = [demo(seed, folder) for seed, folder in folders.items()]
+        draw(RunFolder.open(folders[arguments.seeds[0]]), PICTURE)
+    for row in rows:
+        print(row)
+    content: dict[str, Any] = {"environment": environment(), "demo": rows}
+    data = os.environ.get("LIEAUGMENTER_DATA")
+    reference = Path(data) / "two_body" / "two_body_orbits.npz" if data else None
+    if reference is not None and reference.is_file():
+        content["reference_orbits"] = [on_reference(reference, seed) for seed in arguments.seeds]
+        for row in content["reference_orbits"]:
+            print(row)
+    write_json(RESULTS, content)
+
+
+if __name__ == "__main__":
+    main()

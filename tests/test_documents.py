@@ -1,0 +1,115 @@
+"""Documents that cannot rot: commands run, code runs, every equation has its home."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def fenced(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("number", range(len(fenced(README, "python"))))
+def test_python_of_the_readme_runs(number: int, tmp_path: Path) -> None:
+    code = fenced(README, "python")[number]
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_commands_of_the_readme_run(tmp_path: Path) -> None:
+    """In the README's order; only the length of training is cut."""
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    np.savez(tmp_path / "data.npz", X=x, y=x[:, 0])
+    commands = [
+        line
+        for block in fenced(README, "")
+        for line in block.splitlines()
+        if line.startswith("lieaugmenter ")
+    ]
+    assert len(commands) == 5
+    for command in commands:
+        words = shlex.split(command)[1:]
+        if words[0] in ("demo", "discover"):
+            words += ["--epochs", "1"]
+        done = subprocess.run(
+            [sys.executable, "-m", "lieaugmenter.cli", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def test_make_targets_of_the_documents_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for name in ("README.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"^make (\w+)", (ROOT / name).read_text(), flags=re.M):
+            assert re.search(rf"^{target}:", makefile, flags=re.M), f"{name}: make {target}"
+
+
+def test_every_equation_is_mapped_and_its_home_says_so() -> None:
+    rows = re.findall(
+        r"^\| \((\d+)\)(?:–\((\d+)\))? \|[^|]*\| ([^|]*) \|",
+        (ROOT / "docs" / "equations.md").read_text(encoding="utf-8"),
+        flags=re.M,
+    )
+    covered: set[int] = set()
+    for first, last, home in rows:
+        numbers = range(int(first), int(last or first) + 1)
+        covered |= set(numbers)
+        path = re.fullmatch(r"`(src/.*)`", home.strip())
+        if path:
+            text = (ROOT / path[1]).read_text(encoding="utf-8")
+            for number in numbers:
+                assert f"Eq. ({number})" in text, f"{path[1]} does not say Eq. ({number})"
+    assert covered == set(range(1, 41))
+
+
+def test_every_equation_named_in_the_code_is_in_one_place() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for number in re.findall(r"Eq\. \((\d+)\)", path.read_text(encoding="utf-8")):
+            homes.setdefault(number, set()).add(path.name)
+    table = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
+    for number in homes:
+        assert re.search(rf"\({number}\)", table)
+
+
+def test_numbers_of_the_readme_come_from_results(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import readme
+    finally:
+        sys.path.pop(0)
+    assert readme.with_results(README) == README, "run: python benchmarks/readme.py"
+
+
+def test_results_carry_seed_settings_and_device() -> None:
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        content = json.loads(path.read_text())
+        assert {"torch", "device", "time"} <= set(content["environment"]), path.name
+
+
+def test_version_is_the_same_everywhere() -> None:
+    import lieaugmenter
+
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"version: {lieaugmenter.__version__}" in citation
+    assert f"## {lieaugmenter.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
