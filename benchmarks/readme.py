@@ -42,9 +42,8 @@ def two_body_rows(content: dict[str, Any]) -> list[str]:
         direct = spread([run["direct_mse"] for run in runs])
         rows.append(f"| the same: test MSE, direct prediction | {direct} | – |")
     seconds = spread([run["seconds"] for run in content["demo"]])
-    rows.append(
-        f"| `lieaugmenter demo`, {content['environment']['threads']} CPU cores, seconds | {seconds} | 508 (A100) |"
-    )
+    cores = content["environment"]["threads"]
+    rows.append(f"| `lieaugmenter demo`, {cores} CPU cores, seconds | {seconds} | 508 (A100) |")
     return rows
 
 
@@ -55,8 +54,9 @@ def gpu_rows(content: dict[str, Any]) -> list[str]:
     for name, step in content["steps"].items():
         rows.append(
             f"| captured step against plain step, {name}, {device} | "
-            f"{step['speed_up']:.1f} × faster, parameters {step['largest_parameter_difference']:.1g} "
-            f"apart (two plain runs: {step['largest_difference_of_two_plain_runs']:.1g}) | – |"
+            f"{step['speed_up']:.1f} × faster, parameters "
+            f"{step['largest_parameter_difference']:.1g} apart (two plain runs: "
+            f"{step['largest_difference_of_two_plain_runs']:.1g}) | – |"
         )
     return rows
 

@@ -1,8 +1,8 @@
-"""The demo on three seeds, timed as a user would see it; and on the reference orbits if they are here.
+"""The demo on three seeds, timed as a user would see it; and on the paper's orbits, if given.
 
-Writes benchmarks/results/two_body.json and the README's picture. The reference set (the paper's) is
-read from LIEAUGMENTER_DATA/two_body/two_body_orbits.npz: `coords` and `test_coords`, (n, 20, 8) in the
-order qx1 qx2 qy1 qy2 px1 px2 py1 py2.
+Writes benchmarks/results/two_body.json and the README's picture. The paper's orbits are read from
+LIEAUGMENTER_DATA/two_body/two_body_orbits.npz: `coords` and `test_coords`, (n, 20, 8) in the order
+qx1 qx2 qy1 qy2 px1 px2 py1 py2.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class TestAffine(ActionContract):
 
     def bad_batches(self) -> list[tuple[Batch, str]]:
         message = r"expects \(N, 3\) or \(N, points, 3\)"
-        return [(torch.zeros(5, 4), message), ([1.0], message)]
+        return [(torch.zeros(5, 4), message), ([1.0], "photos is a list; this action moves a")]
 
 
 class TestAffineSinglePoint(TestAffine):

@@ -190,3 +190,9 @@ def test_distance_from_identity_of_a_rotation() -> None:
     assert distance_from_identity(elements) == pytest.approx(expected, rel=1e-5)
     still = Elements(torch.zeros(2, 3, 1), catalogue.so(2))
     assert distance_from_identity(still) == 0.0
+
+
+def test_dependent_generators_count_once_in_a_span() -> None:
+    x, y, z = catalogue.so(3)
+    assert principal_cosines(torch.stack([x, 2 * x, y]), torch.stack([x, y, z])).shape == (2,)
+    assert principal_cosines(torch.stack([x, 2 * x]), z.unsqueeze(0)).max() < 1e-6

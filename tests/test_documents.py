@@ -17,13 +17,26 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def fenced(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.M | re.S)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S)
+    return [content for found, content in fences if found == language]
 
 
-@pytest.mark.parametrize("number", range(len(fenced(README, "python"))))
-def test_python_of_the_readme_runs(number: int, tmp_path: Path) -> None:
-    code = fenced(README, "python")[number]
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+def python_blocks() -> list[tuple[str, str]]:
+    return [
+        (f"{name}-{number}", code)
+        for name in ("README.md", "docs/guide.md")
+        for number, code in enumerate(fenced((ROOT / name).read_text(encoding="utf-8"), "python"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), python_blocks(), ids=[name for name, _ in python_blocks()]
+)
+def test_python_of_the_documents_runs(name: str, code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{name}: {done.stderr}"
 
 
 def test_commands_of_the_readme_run(tmp_path: Path) -> None:

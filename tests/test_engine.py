@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lieaugmenter import LieAugmenter, Objective, TrainingDiverged, fit
 from lieaugmenter.analysis.compare import absolute_cosine
@@ -59,7 +60,7 @@ def test_rotation_is_found_in_a_radial_target() -> None:
     torch.manual_seed(0)
     model = MLP((2,), (1,), hidden=(64, 64))
     augmenter = LieAugmenter("vector", 2, output="invariant", n_views=4, warmup_steps=100)
-    history = fit(model, augmenter, ring(1024), epochs=25, lr=3e-3, progress=False)
+    history = fit(model, augmenter, ring(1024), epochs=25, lr=3e-3, progress=False, device="cpu")
     assert float(absolute_cosine(augmenter.generators.detach(), catalogue.so(2))) > 0.99
     assert history.records[-1]["prediction"] < 0.1 * history.records[0]["prediction"]
 
@@ -352,3 +353,27 @@ def test_captured_step_gives_the_numbers_of_the_plain_one() -> None:
         fit(model, augmenter, ring(), epochs=2, progress=False, device="cuda", capture=capture)
         results.append(state(model, augmenter))
     assert_same_to_the_bit(*results)
+
+
+def test_loader_without_a_length_is_named() -> None:
+    class Endless(IterableDataset):
+        def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+            yield torch.zeros(2), torch.zeros(1)
+
+    model, augmenter = build()
+    with pytest.raises(ValueError, match="has no length"):
+        fit(model, augmenter, DataLoader(Endless()), progress=False, device="cpu")
+
+
+def test_loader_of_something_else_than_pairs_is_named() -> None:
+    model, augmenter = build()
+    loader = DataLoader(TensorDataset(ring(8)[0]), batch_size=4)
+    with pytest.raises(ValueError, match="must yield pairs"):
+        fit(model, augmenter, loader, progress=False, device="cpu")
+
+
+def test_batch_norm_is_warned_of() -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    _, augmenter = build()
+    with pytest.warns(UserWarning, match="mixes the statistics"):
+        fit(model, augmenter, ring(64), epochs=1, progress=False, device="cpu")

@@ -634,3 +634,28 @@ def test_prediction_leaves_a_frozen_layer_frozen(rng: torch.Generator) -> None:
 def test_no_samples_give_no_predictions(n_generators: int) -> None:
     found = make(n_generators=n_generators).predict(mlp(2, 2), torch.zeros(0, 2))
     assert found.shape == (0, 2)
+
+
+def test_all_weights_zero_is_refused() -> None:
+    nothing = Objective(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    with pytest.raises(ValueError, match="every weight of the objective is zero"):
+        LieAugmenter("vector", 2, objective=nothing)
+
+
+def test_whole_number_inputs_and_arrays_as_labels_are_named() -> None:
+    augmenter = LieAugmenter("vector", 2, output="invariant")
+    model = nn.Linear(2, 1)
+    with pytest.raises(ValueError, match=r"dtype torch.int64; an element moves real numbers"):
+        augmenter.loss(model, torch.ones(3, 2, dtype=torch.int64), torch.ones(3))
+    with pytest.raises(TypeError, match="y is a ndarray; pass a tensor"):
+        augmenter.loss(model, torch.ones(3, 2), torch.ones(3).numpy())
+
+
+def test_prediction_is_never_folded_into_another_shape() -> None:
+    augmenter = LieAugmenter("vector", 2, output="invariant")
+
+    def transposed(x: torch.Tensor) -> torch.Tensor:
+        return x.new_zeros(len(x), 3, 2)
+
+    with pytest.raises(ValueError, match=r"returns \(4, 3, 2\) for targets of shape \(4, 2, 3\)"):
+        augmenter.loss(transposed, torch.ones(4, 2), torch.ones(4, 2, 3))

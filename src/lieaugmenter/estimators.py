@@ -32,7 +32,7 @@ from lieaugmenter.learning import LieAugmenter, Objective, fit
 from lieaugmenter.learning.augmenter import make_action, make_output
 from lieaugmenter.learning.engine import History, pick_device
 from lieaugmenter.learning.predictor import Predictor
-from lieaugmenter.lie.basis import LARGEST_DIM
+from lieaugmenter.lie.basis import LARGEST_DIM, is_closed
 from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.runs import RunError, RunFolder, environment, write_tensors
@@ -225,6 +225,12 @@ class _SymmetryEstimator(BaseEstimator):
         ):
             if note.level == "warning":
                 warnings.warn(note.text, stacklevel=4)
+        if self.mask is not None and not is_closed(torch.as_tensor(np.asarray(self.mask)).float()):
+            warnings.warn(
+                "Brackets of generators that the mask allows leave the mask: the group may be "
+                "larger than the mask lets you see.",
+                stacklevel=4,
+            )
 
     def _train_one(
         self,

@@ -48,6 +48,15 @@ def batch_size(batch: Batch) -> int:
     return sizes.pop()
 
 
+def shape_of(x: Batch, name: str) -> tuple[int, ...]:
+    """The shape of a tensor of real numbers, or an error that says what x is instead."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{name} is a {type(x).__name__}; this action moves a single tensor")
+    if not x.is_floating_point():
+        raise ValueError(f"{name} has dtype {x.dtype}; an element moves real numbers: x.float()")
+    return tuple(x.shape)
+
+
 class Action(ABC):
     """How group elements move samples.
 

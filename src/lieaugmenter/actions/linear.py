@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from lieaugmenter.actions.base import Action, Batch
+from lieaugmenter.actions.base import Action, Batch, shape_of
 from lieaugmenter.actions.spatial import AffineAction
 from lieaugmenter.lie.elements import Elements
 
@@ -36,7 +36,7 @@ class VectorAction(Action):
         return x @ generator.mT
 
     def check(self, x: Batch, name: str = "X") -> None:
-        shape = _shape(x, name)
+        shape = shape_of(x, name)
         if len(shape) < 2 or shape[-1] != self.dim:
             raise ValueError(
                 f"{name} has shape {shape}. This action moves vectors of {self.dim} numbers and "
@@ -52,7 +52,7 @@ class FourVectorAction(VectorAction):
         super().__init__(4)
 
     def check(self, x: Batch, name: str = "X") -> None:
-        shape = _shape(x, name)
+        shape = shape_of(x, name)
         if len(shape) < 2 or shape[-1] != 4:
             raise ValueError(
                 f"{name} has shape {shape}. action='fourvector' expects (N, 4) or "
@@ -148,7 +148,7 @@ class DirectSumAction(Action):
         return torch.cat(moved, dim=-1)
 
     def check(self, x: Batch, name: str = "X") -> None:
-        shape = _shape(x, name)
+        shape = shape_of(x, name)
         if len(shape) != 2 or shape[-1] != self.columns:
             raise ValueError(
                 f"{name} has shape {shape}; this direct sum expects (N, {self.columns})"
@@ -161,9 +161,3 @@ class DirectSumAction(Action):
 def _moves_vectors(action: Action) -> bool:
     """Whether an action moves any number of vectors of a sample alike."""
     return isinstance(action, VectorAction | AffineAction)
-
-
-def _shape(x: Batch, name: str) -> tuple[int, ...]:
-    if not hasattr(x, "shape"):
-        raise ValueError(f"{name} is a {type(x).__name__}; this action moves a single array")
-    return tuple(x.shape)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
-from lieaugmenter.actions.base import Action, Batch
+from lieaugmenter.actions.base import Action, Batch, shape_of
 from lieaugmenter.lie.elements import Elements
 
 
@@ -46,7 +46,7 @@ class AffineAction(Action):
         return x @ generator[:e, :e].mT + generator[:e, e]
 
     def check(self, x: Batch, name: str = "X") -> None:
-        shape = tuple(getattr(x, "shape", ()))
+        shape = shape_of(x, name)
         if len(shape) < 2 or shape[-1] != self.space_dim:
             raise ValueError(
                 f"{name} has shape {shape}. action='affine' in {self.space_dim} dimensions "
@@ -107,7 +107,7 @@ class ImageAction(Action):
         return -(along_columns * flow_right - along_rows * flow_up)
 
     def check(self, x: Batch, name: str = "X") -> None:
-        shape: tuple[int, ...] = tuple(getattr(x, "shape", ()))
+        shape = shape_of(x, name)
         if len(shape) != 4:
             raise ValueError(
                 f"{name} has shape {shape}. action='image' expects (N, C, H, W); for grey images "

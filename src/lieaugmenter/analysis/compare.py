@@ -34,10 +34,14 @@ def principal_cosines(a: Float[Tensor, "m d d"], b: Float[Tensor, "n d d"]) -> F
     They do not depend on the bases chosen within the spans. With different dimensions there are
     as many as the smaller has.
     """
-    ortho_a = torch.linalg.qr(a.flatten(1).double().mT).Q
-    ortho_b = torch.linalg.qr(b.flatten(1).double().mT).Q
-    cosines = torch.linalg.svdvals(ortho_a.mT @ ortho_b)
+    cosines = torch.linalg.svdvals(_orthonormal(a).mT @ _orthonormal(b))
     return cosines.clamp(max=1.0).to(a.dtype)
+
+
+def _orthonormal(basis: Float[Tensor, "m d d"]) -> Float[Tensor, "n k"]:
+    """An orthonormal basis of the span as columns; dependent generators count once."""
+    directions, sizes, _ = torch.linalg.svd(basis.flatten(1).double().mT, full_matrices=False)
+    return directions[:, sizes > 1e-6 * sizes.max()]
 
 
 def principal_angles(a: Float[Tensor, "m d d"], b: Float[Tensor, "n d d"]) -> Float[Tensor, " k"]:

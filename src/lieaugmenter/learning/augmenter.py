@@ -166,6 +166,8 @@ class LieAugmenter(nn.Module):
         )
         self.register_buffer("components", _with_identity(components, self.action.dim))
         self._terms = self.objective.active(basis.n_generators)
+        if not self._terms:
+            raise ValueError("every weight of the objective is zero: there is nothing to learn")
         weights = torch.tensor([float(getattr(self.objective, name)) for name in self._terms])
         self.register_buffer("term_weights", weights, persistent=False)
         of_vectors = [float(getattr(self.objective, name)) for name in _VECTOR_TERMS]
@@ -311,8 +313,7 @@ class LieAugmenter(nn.Module):
             basis.raw, basis.mask, basis.norm, weights, vectors, n_inputs, bound
         )
         predictions = call(model, joined.view(-1, *x.shape[1:]))
-        if predictions.numel() != (views + 1) * y.numel():
-            _shaped_like(predictions[:n], y)  # raises
+        _shaped_like(predictions[:n], y)  # raises if it does not fit
         flat = y.reshape(n, -1)
         y_views = y_views.reshape(n, views, -1) if labels_move else flat.unsqueeze(1)
         total, terms = vector_step.total(
@@ -343,6 +344,8 @@ class LieAugmenter(nn.Module):
         return self.action.act(elements, x), self.output.act(elements, y)
 
     def _check_labels(self, y: Tensor, n: int) -> Tensor:
+        if not isinstance(y, Tensor):
+            raise TypeError(f"y is a {type(y).__name__}; pass a tensor, torch.as_tensor(y)")
         if len(y) != n:
             raise ValueError(f"x has {n} rows, y has {len(y)}")
         if y.is_floating_point():
@@ -529,7 +532,11 @@ def _shaped_like(prediction: Tensor, y: Tensor) -> Tensor:
     """The prediction in y's shape: (n, 1) against (n,) must not broadcast to (n, n)."""
     if prediction.shape == y.shape:
         return prediction
-    if prediction.numel() != y.numel():
+
+    def without_ones(shape: torch.Size) -> list[int]:
+        return [size for size in shape if size != 1]
+
+    if without_ones(prediction.shape) != without_ones(y.shape):
         raise ValueError(
             f"the model returns {tuple(prediction.shape)} for targets of shape {tuple(y.shape)}"
         )

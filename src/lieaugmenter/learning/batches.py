@@ -59,11 +59,18 @@ class LoaderBatches:
     """Batches of a DataLoader that yields pairs (x, y); its own order and size."""
 
     def __init__(self, loader: DataLoader[Any], *, device: torch.device) -> None:
+        try:
+            self.length = len(loader)
+        except TypeError:
+            raise ValueError(
+                "the DataLoader's dataset has no length, which the learning-rate schedule and the "
+                "progress bar need; give it a __len__"
+            ) from None
         self.loader = loader
         self.device = device
 
     def __len__(self) -> int:
-        return len(self.loader)
+        return self.length
 
     def epoch(self, index: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor]]:
         for number, item in enumerate(self.loader):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -134,6 +135,7 @@ def fit(
     if resume and run is None:
         raise ValueError("resume=True needs run=, the folder to continue from")
     where = pick_device(device)
+    _warn_of_batch_norm(model)
     with _forked_rng(where):
         torch.manual_seed(seed)
         batches: Batches
@@ -427,6 +429,15 @@ def _restore(trainer: _Trainer, before: dict[int, Tensor]) -> None:
         else:
             tensor.zero_()
     trainer.augmenter.sampler.recount()
+
+
+def _warn_of_batch_norm(model: nn.Module) -> None:
+    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+        warnings.warn(
+            "The model has batch norm, which mixes the statistics of original and transformed "
+            "samples in training; layer or group norm does not.",
+            stacklevel=3,
+        )
 
 
 def pick_device(device: str | torch.device) -> torch.device:

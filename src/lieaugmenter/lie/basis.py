@@ -47,6 +47,16 @@ def check_mask(mask: Tensor, dim: int) -> Bool[Tensor, "d d"]:
     return mask.bool()
 
 
+def is_closed(mask: Float[Tensor, "d d"]) -> bool:
+    """Whether brackets of generators within the mask stay within it.
+
+    >>> is_closed(block_mask([2, 1]).float()), is_closed(1 - torch.eye(3))
+    (True, False)
+    """
+    allowed = (mask != 0).double()
+    return not bool(((allowed @ allowed > 0) & (allowed == 0)).any())
+
+
 def normalise(
     raw: Float[Tensor, "c d d"], mask: Float[Tensor, "d d"], norm: float
 ) -> tuple[Float[Tensor, "c d d"], Float[Tensor, "c d d"]]:
