@@ -346,11 +346,15 @@ def test_progress_shows_losses_and_time_left() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_captured_step_gives_the_numbers_of_the_plain_one() -> None:
+@pytest.mark.parametrize("loader", [False, True])
+def test_captured_step_gives_the_numbers_of_the_plain_one(loader: bool) -> None:
+    """On 500 samples, of which the last batch is smaller."""
     results = []
     for capture in (False, True):
         model, augmenter = build()
-        fit(model, augmenter, ring(), epochs=2, progress=False, device="cuda", capture=capture)
+        data = ring(500)
+        train = DataLoader(TensorDataset(*data), batch_size=64) if loader else data
+        fit(model, augmenter, train, epochs=2, progress=False, device="cuda", capture=capture)
         results.append(state(model, augmenter))
     assert_same_to_the_bit(*results)
 

@@ -659,3 +659,8 @@ def test_prediction_is_never_folded_into_another_shape() -> None:
 
     with pytest.raises(ValueError, match=r"returns \(4, 3, 2\) for targets of shape \(4, 2, 3\)"):
         augmenter.loss(transposed, torch.ones(4, 2), torch.ones(4, 2, 3))
+
+
+def test_absurd_range_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="range=1e\\+07: .* Use a smaller range"):
+        LieAugmenter("vector", 2, range=1e7)

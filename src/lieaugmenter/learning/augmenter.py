@@ -29,6 +29,8 @@ from lieaugmenter.lie.samplers import LearnableRange, Sampler, make_sampler
 
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
+# Beyond this norm of an exponent elements mean nothing and their series would take for ever.
+_LARGEST_REACH = 500.0
 ACTIONS = ("affine", "fourvector", "image", "points", "vector")
 
 
@@ -164,6 +166,12 @@ class LieAugmenter(nn.Module):
             if isinstance(sampler, Sampler)
             else make_sampler(sampler, range, basis.n_generators, warmup_steps=warmup_steps)
         )
+        if self._bound > _LARGEST_REACH:
+            raise ValueError(
+                f"range={self.sampler.range:g}: sums of coefficients times generators reach a norm "
+                f"of {self._bound:.3g}, at most {_LARGEST_REACH:g} is supported (a boost overflows "
+                f"float32 at 88, a rotation has gone round many times). Use a smaller range"
+            )
         self.register_buffer("components", _with_identity(components, self.action.dim))
         self._terms = self.objective.active(basis.n_generators)
         if not self._terms:

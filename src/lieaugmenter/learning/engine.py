@@ -217,10 +217,11 @@ class _Trainer:
                 bar.update(self.epoch * len(self.batches), self._shown())
 
     def _one_step(self, x: Batch, y: Tensor) -> None:
-        if self.capture and self._full(y):
+        if self.capture:
             if self.graph is None:
                 self.graph = self._try_capture(x, y)
-            if self.graph is not None:
+            # The last batch of an epoch may be smaller: it takes the plain way.
+            if self.graph is not None and self.graph.fits(x, y):
                 self.augmenter.sampler.advance()
                 self.recent.append(self.graph.replay(x, y))
                 return
@@ -239,10 +240,6 @@ class _Trainer:
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
             prediction = self.model(x)
         return prediction.float() if isinstance(prediction, Tensor) else prediction
-
-    def _full(self, y: Tensor) -> bool:
-        """Whether the batch has the size that all but the last of an epoch have."""
-        return not isinstance(self.batches, TensorBatches) or len(y) == self.batches.size
 
     def _try_capture(self, x: Batch, y: Tensor) -> _CapturedStep | None:
         try:
@@ -399,6 +396,11 @@ class _CapturedStep:
         finally:
             _restore(trainer, before)
             torch.cuda.set_rng_state(random)
+
+    def fits(self, x: Batch, y: Tensor) -> bool:
+        """Whether a batch has the shapes that were recorded."""
+        recorded, new = [*tensors_of(self.x), self.y], [*tensors_of(x), y]
+        return [t.shape for t in recorded] == [t.shape for t in new]
 
     def replay(self, x: Batch, y: Tensor) -> Tensor:
         for static, new in zip(tensors_of(self.x), tensors_of(x), strict=True):

@@ -59,9 +59,13 @@ def squarings(bound: float, dtype: torch.dtype) -> int:
 
 
 def spectral_bound(matrix: Float[Tensor, "d d"]) -> float:
-    """An upper bound on the spectral norm, √(‖L‖₁ ‖L‖∞); waits for the device."""
-    sizes = matrix.detach().abs()
-    return math.sqrt(float(sizes.sum(0).max()) * float(sizes.sum(1).max()))
+    """An upper bound on the spectral norm: √(‖L‖₁ ‖L‖∞) or ‖L‖_F; waits for the device."""
+    matrix = matrix.detach()
+    sizes = matrix.abs()
+    by_sums = math.sqrt(float(sizes.sum(0).max()) * float(sizes.sum(1).max()))
+    # Not min(), which would hide a non-finite sum behind a finite norm.
+    by_squares = float(matrix.norm())
+    return by_squares if by_squares < by_sums else by_sums
 
 
 @lru_cache(maxsize=64)
