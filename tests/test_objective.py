@@ -662,5 +662,5 @@ def test_prediction_is_never_folded_into_another_shape() -> None:
 
 
 def test_absurd_range_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="range=1e\\+07: .* Use a smaller range"):
+    with pytest.raises(ValueError, match=r"range=1e\+07: .* Use a smaller range"):
         LieAugmenter("vector", 2, range=1e7)
