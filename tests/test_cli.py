@@ -125,9 +125,10 @@ def test_finished_run_has_nothing_to_resume_and_is_reported_again(
 ) -> None:
     save_radial()
     call(capsys, "discover", "ring.npz", "--epochs", "1", "--views", "2", "-o", "runs/r")
-    code, out, _ = call(capsys, "resume", "runs/r")
+    code, out, err = call(capsys, "resume", "runs/r", "--json")
     assert code == 0
-    assert "finished" in out
+    assert "finished" in err
+    assert json.loads(out)["run"] == "runs/r"
     first = Path("runs/r/report.html").read_bytes()
     Path("runs/r/report.html").unlink()
     code, out, _ = call(capsys, "report", "runs/r")
@@ -227,6 +228,53 @@ def test_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[st
     code, _, err = call(capsys, "discover", "ring.npz", "-o", "locked/run")
     assert code == 2
     assert "cannot write" in err
+
+
+def test_refused_request_leaves_its_folder_free(capsys: pytest.CaptureFixture[str]) -> None:
+    save_radial()
+    for wrong in (["--blocks", "2", "2"], ["--views", "1000000000000"], ["--generators", "99"]):
+        code, _, _ = call(capsys, "discover", "ring.npz", "--epochs", "1", *wrong, "-o", "runs/r")
+        assert code == 2
+        assert not Path("runs/r").exists()
+    code, _, _ = call(
+        capsys, "discover", "ring.npz", "--epochs", "1", "--views", "2", "-o", "runs/r"
+    )
+    assert code == 0
+    code, _, _ = call(capsys, "demo", "--seed", "-1", "-o", "runs/d")
+    assert code == 2
+    assert not Path("runs/d").exists()
+
+
+def test_folder_with_files_of_the_user_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    save_radial()
+    Path("mine").mkdir()
+    Path("mine/metrics.jsonl").write_text("mine")
+    code, _, err = call(capsys, "discover", "ring.npz", "-o", "mine")
+    assert code == 2
+    assert "is not empty (it holds metrics.jsonl)" in err
+    assert Path("mine/metrics.jsonl").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["verdict.json", "environment.json", "config.json"])
+def test_run_with_an_emptied_file_is_named(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    save_radial()
+    call(capsys, "discover", "ring.npz", "--epochs", "1", "--views", "2", "-o", "runs/r")
+    Path("runs/r", name).write_text("{" if name == "environment.json" else "{}")
+    code, _, err = call(capsys, "report", "runs/r")
+    assert code == 2
+    assert name in err
+
+
+def test_many_whole_numbers_ask_for_the_task(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    np.savez("d.npz", X=rng.normal(size=(100, 2)), y=np.arange(100))
+    code, _, err = call(capsys, "discover", "d.npz", "--epochs", "1")
+    assert code == 2
+    assert "--task classification or --task regression" in err
+    code, _, _ = call(
+        capsys, "discover", "d.npz", "--epochs", "1", "--views", "2", "--task", "regression"
+    )
+    assert code == 0
 
 
 def test_run_in_the_place_of_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -322,8 +322,8 @@ def test_half_precision_data_is_moved_in_float32(rng: torch.Generator) -> None:
     x = normal(rng, 2, 3).bfloat16()
     elements = Elements(normal(rng, 2, 4, 3, dtype=torch.float32), catalogue.so(3))
     moved = elements.apply(x)
-    assert moved.dtype == torch.float32
-    torch.testing.assert_close(moved, elements.apply(x.float()))
+    # Only the result is rounded, so that a half-precision model can take it.
+    torch.testing.assert_close(moved, elements.apply(x.float()).bfloat16(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("c", [1, 2])

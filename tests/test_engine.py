@@ -381,3 +381,22 @@ def test_batch_norm_is_warned_of() -> None:
     _, augmenter = build()
     with pytest.warns(UserWarning, match="mixes the statistics"):
         fit(model, augmenter, ring(64), epochs=1, progress=False, device="cpu")
+
+
+def test_checkpoint_never_holds_weights_that_are_not_finite(tmp_path: Path) -> None:
+    """The loss stays finite, but the last gradient of an epoch does not."""
+
+    class BreaksItsWeight(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 1)
+            self.linear.weight.register_hook(lambda gradient: gradient * float("nan"))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x)
+
+    run = new_run(tmp_path / "run")
+    _, augmenter = build()
+    with pytest.raises(TrainingDiverged, match="a weight of the network"):
+        fit(BreaksItsWeight(), augmenter, ring(64), epochs=1, progress=False, run=run, device="cpu")
+    assert not run.checkpoint_path.exists()

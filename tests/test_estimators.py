@@ -88,6 +88,23 @@ def test_wrong_direction_is_refuted() -> None:
     assert model.verdict_.outcome == "refuted"
 
 
+def test_true_translation_is_not_refuted_when_nothing_else_was_allowed() -> None:
+    """The mask leaves one entry, which is a symmetry: the comparison must look beyond the mask."""
+    x = np.random.default_rng(0).normal(size=(1000, 2))
+    mask = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 0]])
+    model = SymmetryRegressor(action="affine", mask=mask, epochs=25, **(QUICK | {"lr": 5e-3})).fit(
+        x, np.sin(2 * x[:, 0])
+    )
+    assert model.verdict_.outcome == "inconclusive"
+    assert model.verdict_.upper < 0.5
+
+
+def test_generators_that_fill_everything_have_nothing_to_be_compared_with() -> None:
+    x = np.random.default_rng(0).normal(size=(400, 1))
+    model = SymmetryRegressor(epochs=20, **(QUICK | {"lr": 5e-3})).fit(x, np.sign(x[:, 0]))
+    assert "no other direction to compare" in model.verdict_.reasons[0]
+
+
 def test_output_same_predicts_vectors_that_move() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1500, 2))
@@ -180,6 +197,50 @@ def test_own_network_instance_is_copied_and_a_function_is_called() -> None:
         return nn.Linear(2, 1)
 
     SymmetryRegressor(make, epochs=1, **QUICK).fit(x, y)
+
+
+class Recurrent(nn.Module):
+    """A network whose layers have no forward-mode derivative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(1, 8, batch_first=True)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x.unsqueeze(-1))[0][:, -1])
+
+
+def test_network_without_forward_derivatives_gets_a_verdict() -> None:
+    x, y = radial(100)
+    model = SymmetryRegressor(Recurrent(), epochs=1, **QUICK).fit(x, y)
+    assert model.verdict_.defect > 0
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        self.again = nn.Linear(2, 2)
+        self.again.weight = self.inner.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.again(torch.tanh(self.inner(x))).sum(1, keepdim=True)
+
+
+def make_tied(in_shape: tuple[int, ...], out_shape: tuple[int, ...]) -> nn.Module:
+    return Tied()
+
+
+def test_tied_weights_and_functions_can_be_saved_and_resumed(tmp_path: Path) -> None:
+    x, y = radial(100)
+    model = SymmetryRegressor(
+        make_tied, epochs=2, run_directory=tmp_path / "run", **(QUICK | {"random_state": None})
+    ).fit(x, y)
+    # Without a seed of its own: the run remembers the one that was drawn.
+    again = clone(model).fit(x, y, resume=True)
+    assert np.array_equal(again.predict(x), model.predict(x))
+    assert again.symmetries_ == model.symmetries_
 
 
 def test_exported_module_gives_the_same_predictions(fitted: SymmetryRegressor) -> None:

@@ -89,6 +89,7 @@ def test_pickled_npz_is_refused_and_runs_nothing(tmp_path: Path) -> None:
         ("d.csv", b"a,a,y\n1,2,3\n", "column 'a' appears more than once"),
         ("d.csv", b"a,b\n1,2\n", "no column 'y'; the file has a, b. Name the target with --target"),
         ("d.csv", b"y\n1\n", "no column is left for X"),
+        ("d.csv", b"a,y\n1,2.5\n3,\n", "the target 'y' is empty in row 2"),
         ("d.csv", b"a,y\n", "the file has no rows"),
         ("d.csv", b"a,y\n\xff\xfe,1\n", "not UTF-8 text"),
         ("d.csv", b'a,y\n"1,2\n', r"not a readable .csv"),

@@ -498,7 +498,7 @@ def test_the_range_grows_with_each_training_loss_only(rng: torch.Generator) -> N
         ({"output": "equal"}, "unknown output 'equal'; choose from invariant, same"),
         ({"dim": None}, "action='vector' needs dim="),
         ({"n_views": 0}, "at least 1"),
-        ({"output": VectorAction(3)}, "size 3, the input action of size 2"),
+        ({"output": VectorAction(3)}, r"do not share their matrices \(size 3"),
         ({"components": torch.zeros(1, 2, 2)}, "invertible"),
         ({"components": torch.eye(2)}, r"expected \(m, 2, 2\)"),
         ({"sampler": "gauss"}, "unknown sampler 'gauss'"),
@@ -664,3 +664,31 @@ def test_prediction_is_never_folded_into_another_shape() -> None:
 def test_absurd_range_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match=r"range=1e\+07: .* Use a smaller range"):
         LieAugmenter("vector", 2, range=1e7)
+
+
+def test_basis_must_have_its_place_in_the_action() -> None:
+    with pytest.raises(ValueError, match="the last row of a generator is zero"):
+        LieAugmenter("affine", 2, basis=catalogue.so(3))
+    with pytest.raises(ValueError, match="do not share their matrices"):
+        LieAugmenter("vector", 3, output=AffineAction(2))
+
+
+def test_loss_without_gradients_does_not_advance_the_warm_up() -> None:
+    augmenter = LieAugmenter("vector", 2, output="invariant", warmup_steps=10)
+    with torch.no_grad():
+        augmenter.loss(nn.Linear(2, 1), torch.ones(3, 2), torch.ones(3, 1))
+    assert int(augmenter.sampler.step) == 0
+
+
+def test_half_precision_model_and_data_work_together() -> None:
+    augmenter = LieAugmenter("vector", 2, output="invariant")
+    model = nn.Linear(2, 1).bfloat16()
+    x, y = torch.randn(4, 2).bfloat16(), torch.randn(4, 1).bfloat16()
+    augmenter.loss(model, x, y).backward()
+    assert augmenter.predict(model, x).dtype == torch.bfloat16
+
+
+def test_one_logit_for_class_labels_is_refused() -> None:
+    augmenter = LieAugmenter("vector", 2, output="invariant")
+    with pytest.raises(ValueError, match="one for each class"):
+        augmenter.loss(nn.Linear(2, 1), torch.ones(3, 2), torch.tensor([0, 1, 1]))

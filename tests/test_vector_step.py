@@ -73,3 +73,60 @@ def test_prediction_of_the_wrong_size_is_named_on_the_fast_way_too() -> None:
     augmenter = LieAugmenter("vector", 4, objective=PAPER_TWO_BODY)
     with pytest.raises(ValueError, match=r"returns \(6, 3\) for targets of shape \(6, 4\)"):
         augmenter.loss(MLP((4,), (3,)), torch.randn(6, 4), torch.randn(6, 4))
+
+
+def paper_augmenter(**options: object) -> LieAugmenter:
+    settings: dict = {"objective": PAPER_TWO_BODY, "n_views": 3, "warmup_steps": 0} | options
+    augmenter = LieAugmenter("vector", 4, **settings)
+    with torch.no_grad():
+        augmenter.basis.raw.copy_(torch.randn(1, 4, 4))
+    return augmenter
+
+
+def gradient(augmenter: LieAugmenter, by_hand: bool, autocast: bool) -> torch.Tensor:
+    torch.manual_seed(1)
+    x, y, model = torch.randn(6, 4), torch.randn(6, 4), MLP((4,), (4,), hidden=(8,))
+    rng = torch.Generator().manual_seed(3)
+    augmenter.zero_grad()
+
+    def in_float32(batch: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return model(batch)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        assert augmenter._gradients_by_hand
+        if by_hand:
+            loss: torch.Tensor = augmenter.loss(in_float32, x, y, rng)
+        else:
+            terms = augmenter._terms_of(in_float32, x, y, rng)
+            loss = (terms * augmenter.term_weights).sum()
+    loss.backward()
+    assert augmenter.basis.raw.grad is not None
+    return augmenter.basis.raw.grad.clone()
+
+
+def test_autocast_does_not_reach_the_hand_written_step() -> None:
+    augmenter = paper_augmenter()
+    exact = gradient(augmenter, by_hand=True, autocast=False)
+    assert torch.equal(gradient(augmenter, by_hand=True, autocast=True), exact)
+    assert torch.allclose(gradient(augmenter, by_hand=False, autocast=False), exact, rtol=1e-4)
+
+
+def test_largest_range_of_the_fast_way_is_as_exact_as_the_general_one() -> None:
+    augmenter = paper_augmenter(range=3.0, sampler="integer-grid")  # reaches norm 6
+    by_hand = gradient(augmenter, by_hand=True, autocast=False)
+    general = gradient(augmenter, by_hand=False, autocast=False)
+    assert float((by_hand - general).norm() / general.norm()) < 2e-4
+
+
+def test_labels_with_a_gradient_take_the_general_way() -> None:
+    augmenter = paper_augmenter()
+    y = torch.randn(6, 4, requires_grad=True)
+    augmenter.loss(MLP((4,), (4,), hidden=(8,)), torch.randn(6, 4), y).backward()
+    assert y.grad is not None
+
+
+def test_predictions_may_have_any_memory_layout() -> None:
+    augmenter = paper_augmenter()
+    layer = nn.Linear(4, 4)
+    augmenter.loss(lambda x: layer(x).T.contiguous().T, torch.randn(6, 4), torch.randn(6, 4))

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
 
 try:
     from cyclopts import App, CycloptsError, Parameter
     from rich.console import Console
-    from rich.markup import escape
 except ImportError:
     sys.exit("the command line needs: pip install 'lieaugmenter[cli]'")
 
@@ -39,6 +39,8 @@ from lieaugmenter.runs import RunError, RunFolder, read_json, write_json
 BAD_INPUT = 2
 INCONCLUSIVE = 3
 INTERRUPTED = 130
+# More whole numbers than this may be quantities as well as labels: the user is asked.
+_MOST_CLASSES = 30
 # Cosine above which the demo says that the true generator was found.
 _RECOVERED = 0.99
 
@@ -168,10 +170,9 @@ def resume(run: Path, *, json: Json = False, strict: Strict = False) -> int:
     """
     folder = RunFolder.open(run)
     if folder.finished:
-        _console().print(f"{escape(str(run))} is finished; nothing to do.")
+        _complain(f"{run} is finished; nothing to do")
         return _conclude(Findings.load(folder), folder, as_json=json, strict=strict)
-    request = read_json(folder.path / "command.json")
-    return _run(folder, request, resume=True, as_json=json, strict=strict)
+    return _run(folder, _request_of(folder), resume=True, as_json=json, strict=strict)
 
 
 @app.command
@@ -215,7 +216,7 @@ def doctor(data: Path, *, target: str = "y", json: Json = False) -> int:
     facts = {
         "X": {"shape": list(table.x.shape), "dtype": str(table.x.dtype)},
         target: {"shape": list(table.y.shape), "dtype": str(table.y.dtype)},
-        "task": _task_of(table.y, "auto"),
+        "task": _task_or_question(table.y),
         "actions": actions,
         "notes": [asdict(note) for note in notes],
     }
@@ -250,6 +251,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (DataError, RunError, TrainingDiverged, ValueError, OSError) as error:
         _complain(str(error))
         code = BAD_INPUT
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        _complain(f"not enough memory: {error}. Try fewer --views, or a smaller data set")
+        code = BAD_INPUT
     except KeyboardInterrupt as stop:
         _complain(str(stop) or "interrupted")
         code = INTERRUPTED
@@ -267,7 +271,34 @@ def _start(folder: RunFolder, request: dict[str, Any], *, as_json: bool, strict:
         write_json(folder.path / "command.json", request)
     except OSError as error:
         raise RunError(f"cannot write to {folder.path}: {error.strerror}") from None
-    return _run(folder, request, resume=False, as_json=as_json, strict=strict)
+    try:
+        return _run(folder, request, resume=False, as_json=as_json, strict=strict)
+    except BaseException:
+        _clear_if_nothing_began(folder)
+        raise
+
+
+def _clear_if_nothing_began(folder: RunFolder) -> None:
+    """Leave no folder behind a request that was refused, so that its name can be used again."""
+    if not folder.config_path.exists():
+        (folder.path / "command.json").unlink(missing_ok=True)
+        folder.path.rmdir()
+
+
+def _request_of(folder: RunFolder) -> dict[str, Any]:
+    """What the command line was asked when it started the run."""
+    path = folder.path / "command.json"
+    if not path.exists():
+        raise RunError(
+            f"{folder.path} was not started from the command line; resume it from Python with "
+            f"fit(X, y, resume=True)"
+        )
+    request = read_json(path)
+    needed = {"demo": {"seed", "epochs"}, "discover": {"data", "target", "task", "parameters"}}
+    command = request.get("command") if isinstance(request, dict) else None
+    if command not in needed or not needed[command] <= set(request):
+        raise RunError(f"{path} is damaged: it does not say what was asked")
+    return request
 
 
 def _run(
@@ -278,7 +309,12 @@ def _run(
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: _complain(f"note: {message}")
-        estimator.fit(x, y, resume=resume)
+        try:
+            estimator.fit(x, y, resume=resume)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"interrupted; continue with: lieaugmenter resume {folder.path}"
+            ) from None
     finish(estimator).save(folder)
     return _conclude(Findings.load(folder), folder, as_json=as_json, strict=strict)
 
@@ -336,11 +372,11 @@ def _demo_findings(fitted: Any, task: TwoBody, request: dict[str, Any]) -> Findi
     projection = float(frobenius_projection(learned, task.generator).max())
     x, y = task.x_test.numpy(), task.y_test.numpy()
 
-    def error(views: int | None) -> float:
+    def error(views: int) -> float:
         return float(np.square(fitted.predict(x, views=views) - y).mean())
 
     found = fitted.findings()
-    averaged, direct = error(None), error(0)
+    averaged, direct = error(fitted.n_views), error(0)
     recovered = "was found" if cosine > _RECOVERED else "was not found"
     sentence = (
         f"The rotation that turns both bodies' positions and momenta together {recovered}: the "
@@ -378,6 +414,7 @@ def _prepare_discovery(
     def finish(fitted: Any) -> Findings:
         options = {key: v for key, v in request["parameters"].items() if v is not None}
         command = ["lieaugmenter", "discover", request["data"], "--target", request["target"]]
+        command += ["--task", request["task"]]
         for name, value in options.items():
             words = [str(word) for word in (value if isinstance(value, list) else [value])]
             command += [_OPTION_NAMES.get(name, f"--{name}"), *words]
@@ -431,7 +468,22 @@ def _new_folder(asked: Path | None, name: str) -> RunFolder:
 def _task_of(y: np.ndarray, asked: str) -> str:
     if asked != "auto":
         return asked
-    return "classification" if y.ndim == 1 and y.dtype.kind in "biuUS" else "regression"
+    if y.ndim != 1 or y.dtype.kind not in "biuUS":
+        return "regression"
+    distinct = len(np.unique(y))
+    if y.dtype.kind in "iu" and distinct > _MOST_CLASSES:
+        raise DataError(
+            f"the target holds {distinct} different whole numbers: labels or quantities? Say "
+            f"--task classification or --task regression"
+        )
+    return "classification"
+
+
+def _task_or_question(y: np.ndarray) -> str:
+    try:
+        return _task_of(y, "auto")
+    except DataError as question:
+        return str(question)
 
 
 def _fitting_actions(x: np.ndarray) -> list[str]:

@@ -118,7 +118,7 @@ class _SymmetryEstimator(BaseEstimator):
                 reset=reset,
                 allow_nd=True,
                 ensure_all_finite=False,
-                dtype=[np.float64, np.float32],
+                dtype=[np.float32, np.float64],
             )
         )
         message = non_finite_message(checked, self._names(checked) if checked.ndim == 2 else None)
@@ -156,7 +156,7 @@ class _SymmetryEstimator(BaseEstimator):
         self.sample_shape_ = x.shape[1:]
         if self.verbose:
             self._warn_of_oddities(x, y)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._seed(resume)
         action = make_action(self.action, x.shape[-1])
         output = make_output(self.output, action)
         inputs = torch.from_numpy(np.ascontiguousarray(x)).float()
@@ -165,7 +165,9 @@ class _SymmetryEstimator(BaseEstimator):
         action.check(inputs)
         scales = self._scales(inputs, targets, action, output)
         train, held_out = _split(len(inputs), self.validation, seed)
-        run = self._open_run(x, y, resume)
+        # Built once before anything is written: a mistake in the settings leaves no folder behind.
+        self._build(inputs, targets, len(train), action, output, scales, classes, seed)
+        run = self._open_run(x, y, seed, resume)
         seeds = [seed + number for number in np.arange(self.n_seeds).tolist()]
         trained = []
         for number, one_seed in enumerate(seeds):
@@ -197,6 +199,8 @@ class _SymmetryEstimator(BaseEstimator):
         self.coef_range_ = self._ranges()
         spans = [predictor.generators() for predictor, _ in trained]
         self.seed_agreement_ = _agreement(spans)
+        if run is not None:
+            self._save_predictor(run)
         self.verdict_ = self._judge(inputs[held_out], targets[held_out], len(seeds), seed)
         self.symmetries_ = [
             {
@@ -211,7 +215,6 @@ class _SymmetryEstimator(BaseEstimator):
         self.n_samples_ = len(x)
         self._samples = inputs[held_out][:_SHOWN_SAMPLES].clone()
         if run is not None:
-            write_tensors(run.path / "network.safetensors", self.network_.state_dict())
             if len(seeds) > 1:
                 run.write_metrics(self.history_.records)
             self.findings().save(run)
@@ -225,7 +228,9 @@ class _SymmetryEstimator(BaseEstimator):
         ):
             if note.level == "warning":
                 warnings.warn(note.text, stacklevel=4)
-        if self.mask is not None and not is_closed(torch.as_tensor(np.asarray(self.mask)).float()):
+        mask = None if self.mask is None else torch.as_tensor(np.asarray(self.mask)).float()
+        square = mask is not None and mask.ndim == 2 and mask.shape[0] == mask.shape[1]
+        if mask is not None and square and not is_closed(mask):
             warnings.warn(
                 "Brackets of generators that the mask allows leave the mask: the group may be "
                 "larger than the mask lets you see.",
@@ -246,7 +251,40 @@ class _SymmetryEstimator(BaseEstimator):
         run: RunFolder | None,
         resume: bool,
     ) -> tuple[Predictor, History]:
-        steps = -(-len(train) // min(self.batch_size, len(train))) * self.epochs
+        predictor = self._build(inputs, targets, len(train), action, output, scales, classes, seed)
+        x, y = predictor.scale_x(inputs), predictor.scale_y(targets)
+        history = fit(
+            predictor.network,
+            predictor.augmenter,
+            (x[train], y[train]),
+            validation=(x[held_out], y[held_out]),
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            schedule=self.schedule,
+            precision=self.precision,
+            device=self.device,
+            seed=seed,
+            run=run,
+            resume=resume,
+            progress=bool(self.verbose),
+        )
+        return predictor.to(pick_device(self.device)).eval(), history
+
+    def _build(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        n_train: int,
+        action: Action,
+        output: Action,
+        scales: dict[str, Any],
+        classes: int,
+        seed: int,
+    ) -> Predictor:
+        """The untrained network and augmenter of a seed."""
+        pick_device(self.device)
+        steps = -(-n_train // min(self.batch_size, n_train)) * self.epochs
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             network = self._build_network(inputs, targets, classes)
@@ -262,25 +300,25 @@ class _SymmetryEstimator(BaseEstimator):
                 blocks=self.blocks,
                 mask=None if self.mask is None else torch.as_tensor(np.asarray(self.mask)),
             )
-        predictor = Predictor(network, augmenter, classes=classes, **scales)
-        x, y = predictor.scale_x(inputs), predictor.scale_y(targets)
-        history = fit(
-            network,
-            augmenter,
-            (x[train], y[train]),
-            validation=(x[held_out], y[held_out]),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            schedule=self.schedule,
-            precision=self.precision,
-            device=self.device,
-            seed=seed,
-            run=run,
-            resume=resume,
-            progress=bool(self.verbose),
-        )
-        return predictor.to(pick_device(self.device)).eval(), history
+        return Predictor(network, augmenter, classes=classes, **scales)
+
+    def _seed(self, resume: bool) -> int:
+        """The seed of the first training run; that of the run being resumed, however it came."""
+        if resume and self.run_directory is not None:
+            return int(RunFolder.open(self.run_directory).config()["seed"])
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _save_predictor(self, run: RunFolder) -> None:
+        """The network with the scales it needs to predict."""
+        predictor = self.predictor_
+        scales = {
+            "x_scale": predictor.x_scale,
+            "y_scale": predictor.y_scale.tolist(),
+            "y_shift": predictor.y_shift.tolist(),
+            "views": predictor.views,
+            "classes": predictor.classes,
+        }
+        write_tensors(run.path / "network.safetensors", self.network_.state_dict(), scales)
 
     def _check_parameters(self, x: np.ndarray, y: np.ndarray) -> None:
         if self.n_generators == "auto":
@@ -315,7 +353,8 @@ class _SymmetryEstimator(BaseEstimator):
                 f"unknown network {self.network!r}; choose from {', '.join(NETWORKS)}, or give a "
                 f"module or a function of (in_shape, out_shape)"
             )
-        wants_cnn = self.network == "cnn" or (self.network == "auto" and len(in_shape) == 3)
+        image = isinstance(make_action(self.action, in_shape[-1]), ImageAction)
+        wants_cnn = self.network == "cnn" or (self.network == "auto" and image)
         if wants_cnn:
             if len(in_shape) != 3 or len(out_shape) != 1:
                 raise ValueError(
@@ -359,12 +398,13 @@ class _SymmetryEstimator(BaseEstimator):
             outputs,
             shown,
             augmenter.generators.detach(),
-            mask=augmenter.basis.mask,
+            mask=augmenter.action.mask,
             action=augmenter.action,
             output=augmenter.output,
             seed=seed,
         )
-        return assess(along, elsewhere, quality, n_seeds=n_seeds, seed=seed)
+        free = int(augmenter.action.mask.sum())
+        return assess(along, elsewhere, quality, free=free, n_seeds=n_seeds, seed=seed)
 
     def _ranges(self) -> list[float]:
         ranges = self.augmenter_.sampler.ranges().detach()
@@ -372,7 +412,7 @@ class _SymmetryEstimator(BaseEstimator):
 
     # -- runs on disk ---------------------------------------------------------------------------
 
-    def _open_run(self, x: np.ndarray, y: np.ndarray, resume: bool) -> RunFolder | None:
+    def _open_run(self, x: np.ndarray, y: np.ndarray, seed: int, resume: bool) -> RunFolder | None:
         if self.run_directory is None:
             if resume:
                 raise ValueError("resume=True needs run_directory=, the run to continue")
@@ -381,6 +421,7 @@ class _SymmetryEstimator(BaseEstimator):
             "estimator": type(self).__name__,
             "parameters": _plain(self.get_params(deep=False)),
             "data": fingerprint(x, y),
+            "seed": seed,
         }
         if not resume:
             return RunFolder.create(self.run_directory, config)
@@ -794,6 +835,9 @@ def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
             return [plain(item) for item in value]
         if value is None or isinstance(value, bool | int | float | str):
             return value
+        if callable(value) and not isinstance(value, nn.Module):
+            # By name: an address would differ in the process that resumes.
+            return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value)}"
         return str(value)
 
     # Where the run lies and how much it talks does not change what it is.

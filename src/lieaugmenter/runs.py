@@ -61,8 +61,9 @@ def write_tensors(
 ) -> None:
     """A safetensors file, atomically, with JSON metadata in its header."""
     header = {"json": json.dumps(dict(metadata or {}))}
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, to_safetensors(contiguous, header))
+    # Cloned, because tensors that share their storage (tied weights) cannot be written.
+    own = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    write_atomically(path, to_safetensors(own, header))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -129,8 +130,14 @@ class RunFolder:
             state = "a finished run" if run.finished else "an unfinished run"
             advice = "choose another folder"
             if not run.finished:
-                advice += f", or continue it: lieaugmenter resume {run.path}"
+                advice += ", or resume it"
             raise RunError(f"{run.path} holds {state}, which is never overwritten; {advice}")
+        others = [path.name for path in run.path.glob("*") if path.name != "command.json"]
+        if others:
+            raise RunError(
+                f"{run.path} is not empty (it holds {sorted(others)[0]}); choose another folder, "
+                f"so that nothing of yours is overwritten"
+            )
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:

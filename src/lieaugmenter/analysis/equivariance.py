@@ -102,5 +102,20 @@ def lie_derivative(
     still = [not t.is_floating_point() for t in tensors_of(x)]
     if any(still):
         raise ValueError("the Lie derivative needs floating-point inputs in every field")
-    prediction, pushed, *_ = torch.func.jvp(model, (x,), (velocity,))
+    try:
+        prediction, pushed, *_ = torch.func.jvp(model, (x,), (velocity,))
+    except (NotImplementedError, RuntimeError):
+        # Recurrent and attention layers have no forward derivative: take a central difference.
+        prediction, pushed = model(x), _central_difference(model, x, velocity)
     return (pushed - output.differential(generator, prediction)).flatten(1).detach()
+
+
+@torch.no_grad()
+def _central_difference(
+    model: Callable[[Batch], Tensor], x: Batch, velocity: Batch, step: float = 1e-2
+) -> Tensor:
+    def shifted(sign: float) -> Tensor:
+        along = iter(tensors_of(velocity))
+        return model(map_tensors(lambda t: t + sign * step * next(along), x))
+
+    return (shifted(1.0) - shifted(-1.0)) / (2 * step)

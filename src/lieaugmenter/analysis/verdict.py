@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.actions.base import Action, Batch
+from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
 from lieaugmenter.analysis.equivariance import lie_derivative
+from lieaugmenter.runs import RunError
 
 # Below this share of explained variance a predictor has not learned the task.
 LEAST_QUALITY = 0.5
@@ -19,10 +20,19 @@ LEAST_QUALITY = 0.5
 _REFUTED_ABOVE = 0.5
 _RANDOM_DIRECTIONS = 16
 _RESAMPLES = 400
+_AT_ONCE = 100
 
 NOT_CERTIFIED = (
     "This version measures evidence and does not certify: a certificate needs the same test on "
-    "permuted labels and agreement of several seeds, and neither was run."
+    "permuted labels, which was not run."
+)
+BY_CONSTRUCTION = (
+    "The predictor was trained to be equivariant along what was learned, so a small defect shows "
+    "that a predictor with this symmetry fits the data, not that the data ask for it."
+)
+NOTHING_TO_COMPARE = (
+    "The generators fill everything that the action allows, so there is no other direction to "
+    "compare them with."
 )
 
 
@@ -66,7 +76,10 @@ class Verdict:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Verdict:
         """The verdict that `to_json` wrote."""
-        return cls(**content)
+        try:
+            return cls(**content)
+        except TypeError as error:
+            raise RunError(f"verdict.json does not hold a verdict: {error}") from None
 
     def __str__(self) -> str:
         found = f"{self.dimension} generator{'s' if self.dimension != 1 else ''}"
@@ -109,7 +122,8 @@ def defects(
     basis
         The generators to judge, (c, d, d).
     mask
-        Entries that a generator may have; random ones have the same, and the same norm.
+        Entries that random generators have, all that the action allows; their norm is that of
+        the basis.
     action, output
         How they act.
     seed
@@ -127,8 +141,18 @@ def defects(
     random = random * (norm / random.flatten(1).norm(dim=1).clamp_min(1e-30))[:, None, None]
 
     def squares(generator: Tensor) -> Tensor:
-        derivative = lie_derivative(model, x, generator, action=action, output=output)
-        return derivative.square().sum(1)
+        # Piece by piece: a derivative doubles what the network keeps in memory.
+        pieces = [
+            lie_derivative(
+                model,
+                map_tensors(lambda t, at=start: t[at : at + _AT_ONCE], x),
+                generator,
+                action=action,
+                output=output,
+            )
+            for start in range(0, batch_size(x), _AT_ONCE)
+        ]
+        return torch.cat(pieces).square().sum(1)
 
     along = torch.stack([squares(generator) for generator in basis])
     elsewhere = torch.stack([squares(generator) for generator in random]).mean(0)
@@ -140,6 +164,7 @@ def assess(
     elsewhere: Float[Tensor, " n"],
     quality: float,
     *,
+    free: int,
     n_seeds: int = 1,
     seed: int = 0,
 ) -> Verdict:
@@ -151,6 +176,8 @@ def assess(
         From `defects`.
     quality
         From `quality_of`, on held-out data.
+    free
+        Number of entries that a generator may have.
     n_seeds
         Number of training runs behind the generators.
     seed
@@ -169,6 +196,7 @@ def assess(
         f"generator{'s' if c > 1 else ''} is {float(measured[worst]):.3g} of that along random "
         f"ones{' (the worst of them)' if c > 1 else ''}; 95 % bootstrap upper bound {upper:.3g}.",
         f"The predictor explains {quality:.4f} of the held-out variation.",
+        BY_CONSTRUCTION,
         f"It rests on {n_seeds} training run{'s' if n_seeds > 1 else ''}; only the identity "
         f"component was tested, no reflections.",
     ]
@@ -179,6 +207,8 @@ def assess(
             f"a function that has not been learned are meaningless: train longer or change the "
             f"network."
         )
+    elif c >= free:
+        outcome, reason = "inconclusive", NOTHING_TO_COMPARE
     elif lower > _REFUTED_ABOVE:
         outcome = "refuted"
         reason = (

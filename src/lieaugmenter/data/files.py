@@ -173,7 +173,7 @@ def _split_columns(path: Path, columns: Mapping[str, list[str] | np.ndarray], ta
     if len(targets) > 1:
         y = np.stack([_numbers(path, name, columns[name]) for name in targets], axis=1)
     else:
-        y = _target(columns[targets[0]])
+        y = _target(path, targets[0], columns[targets[0]])
     return Table(x, y, features)
 
 
@@ -192,10 +192,16 @@ def _numbers(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarra
         raise
 
 
-def _target(column: list[str] | np.ndarray) -> np.ndarray:
+def _target(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarray:
     """Numbers if all are numbers (whole ones as integers: labels), else words."""
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         return column
+    for row, cell in enumerate(column):
+        if cell is None or not str(cell).strip():
+            raise DataError(
+                f"{path}: the target {name!r} is empty in row {row + 1}. Drop the row or fill it "
+                f"in; lieaugmenter never fills values silently"
+            )
     if not all(_is_number(cell) for cell in column):
         return np.array([str(cell) for cell in column])
     looks_whole = all(str(cell).strip().lstrip("+-").isdigit() for cell in column)

@@ -29,8 +29,9 @@ from lieaugmenter.lie.samplers import LearnableRange, Sampler, make_sampler
 
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
-# Beyond this norm of an exponent elements mean nothing and their series would take for ever.
+# Beyond this range elements mean nothing, and the series of one generator would take for ever.
 _LARGEST_REACH = 500.0
+_MOST_VIEWS = 100_000
 ACTIONS = ("affine", "fourvector", "image", "points", "vector")
 
 
@@ -52,10 +53,11 @@ def make_action(action: str | Action, dim: int | None) -> Action:
 def make_output(output: str | Action, action: Action) -> Action:
     """``"invariant"``, ``"same"`` (the labels move like the inputs), or an action."""
     if isinstance(output, Action):
-        if output.dim not in (0, action.dim):
+        if output.dim and (output.dim, output.rows) != (action.dim, action.rows):
             raise ValueError(
-                f"the output action has matrices of size {output.dim}, the input action of size "
-                f"{action.dim}: one element must move both"
+                f"{output} and {action} do not share their matrices (size {output.dim} with "
+                f"{output.rows} free rows, size {action.dim} with {action.rows}): one element must "
+                f"move both"
             )
         return output
     if output == "same":
@@ -117,6 +119,7 @@ class LieAugmenter(nn.Module):
     components: Tensor | None
     term_weights: Tensor
     vector_weights: Tensor
+    vector_terms: Tensor
 
     def __init__(
         self,
@@ -138,8 +141,11 @@ class LieAugmenter(nn.Module):
         init: str | None = None,
     ) -> None:
         super().__init__()
-        if n_views < 1 or n_factors < 1:
-            raise ValueError(f"n_views={n_views}, n_factors={n_factors}: both must be at least 1")
+        if not (1 <= n_views <= _MOST_VIEWS and n_factors >= 1):
+            raise ValueError(
+                f"n_views={n_views}, n_factors={n_factors}: both must be at least 1, and at most "
+                f"{_MOST_VIEWS} views"
+            )
         self.action = make_action(action, dim)
         self.output = make_output(output, self.action)
         self.n_views = n_views
@@ -154,11 +160,16 @@ class LieAugmenter(nn.Module):
                 init=init,
             )
         elif isinstance(basis, Tensor):
-            basis = GeneratorBasis.fixed(basis)
+            basis = GeneratorBasis.fixed(basis if basis.is_floating_point() else basis.float())
         if basis.dim != self.action.dim:
             raise ValueError(
                 f"the basis has matrices of size {basis.dim}, but {self.action} needs "
                 f"{self.action.dim}"
+            )
+        if bool((basis().detach().cpu() * (1 - self.action.mask)).any()):
+            raise ValueError(
+                f"the basis has entries that {self.action} has no place for: in homogeneous "
+                f"coordinates the last row of a generator is zero"
             )
         self.basis = basis
         self.sampler = (
@@ -166,10 +177,11 @@ class LieAugmenter(nn.Module):
             if isinstance(sampler, Sampler)
             else make_sampler(sampler, range, basis.n_generators, warmup_steps=warmup_steps)
         )
-        if self._bound > _LARGEST_REACH:
+        largest = self.sampler.reach * max(basis.norms)
+        if largest > _LARGEST_REACH:
             raise ValueError(
-                f"range={self.sampler.range:g}: sums of coefficients times generators reach a norm "
-                f"of {self._bound:.3g}, at most {_LARGEST_REACH:g} is supported (a boost overflows "
+                f"range={self.sampler.range:g}: a coefficient times its generator reaches a norm "
+                f"of {largest:.3g}, at most {_LARGEST_REACH:g} is supported (a boost overflows "
                 f"float32 at 88, a rotation has gone round many times). Use a smaller range"
             )
         self.register_buffer("components", _with_identity(components, self.action.dim))
@@ -180,6 +192,10 @@ class LieAugmenter(nn.Module):
         self.register_buffer("term_weights", weights, persistent=False)
         of_vectors = [float(getattr(self.objective, name)) for name in _VECTOR_TERMS]
         self.register_buffer("vector_weights", torch.tensor(of_vectors), persistent=False)
+        chosen = [_VECTOR_TERMS.index(name) for name in self._terms if name in _VECTOR_TERMS]
+        self.register_buffer(
+            "vector_terms", torch.tensor(chosen, dtype=torch.int64), persistent=False
+        )
 
     @property
     def generators(self) -> Float[Tensor, "c d d"]:
@@ -247,7 +263,7 @@ class LieAugmenter(nn.Module):
         self.action.check(x, "x")
         n = batch_size(x)
         y = self._check_labels(y, n)
-        if self.training and not _capturing():
+        if self.training and torch.is_grad_enabled() and not _capturing():
             self.sampler.advance()
         if self._gradients_by_hand and _alike(x, y, self.basis.raw):
             return self._vector_loss(model, x, y, generator)
@@ -316,9 +332,8 @@ class LieAugmenter(nn.Module):
         if labels_move:
             vectors = torch.cat([vectors, y.reshape(n, -1, d)], dim=1)
         basis = self.basis
-        bound = self._bound if x.is_cuda else None
         joined, y_views, regularisers = vector_step.augment(
-            basis.raw, basis.mask, basis.norm, weights, vectors, n_inputs, bound
+            basis.raw, basis.mask, basis.norm, weights, vectors, n_inputs, self._bound
         )
         predictions = call(model, joined.view(-1, *x.shape[1:]))
         _shaped_like(predictions[:n], y)  # raises if it does not fit
@@ -331,9 +346,7 @@ class LieAugmenter(nn.Module):
             regularisers,
             self.vector_weights.to(x.dtype),
         )
-        if len(self._terms) < len(_VECTOR_TERMS):
-            terms = terms[[_VECTOR_TERMS.index(name) for name in self._terms]]
-        return _as_loss(total, self._terms, terms)
+        return _as_loss(total, self._terms, terms.index_select(0, self.vector_terms))
 
     @property
     def _bound(self) -> float:
@@ -342,7 +355,8 @@ class LieAugmenter(nn.Module):
 
     def _move(self, elements: Elements, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
         """Act on inputs and labels; vectors of both kinds in one go, which halves the cost."""
-        if type(self.action).act is type(self.output).act is VectorAction.act:
+        both_vectors = type(self.action).act is type(self.output).act is VectorAction.act
+        if both_vectors and x.dtype == y.dtype:
             d = self.action.dim
             vectors = torch.cat([x.reshape(len(x), -1, d), y.reshape(len(y), -1, d)], dim=1)
             moved = self.action.act(elements, vectors)
@@ -383,10 +397,11 @@ class LieAugmenter(nn.Module):
         views: int | None = None,
         average: str = "values",
         seed: int = 0,
-        batch_size: int = 1024,
+        batch_size: int = 2048,
     ) -> Float[Tensor, "batch *out"]:
         """Predict by averaging over K sampled elements, Eq. (39), or directly.
 
+        Pass the module itself where you can: behind a lambda its dropout stays as it is.
         The output of each view is moved back by the inverse element before averaging. All samples
         share the K elements, so that the prediction for one does not depend on its neighbours; the
         same seed gives the same prediction. The model is switched to evaluation mode for the call.
@@ -405,7 +420,7 @@ class LieAugmenter(nn.Module):
         seed
             Of the sampled elements.
         batch_size
-            Samples in a chunk.
+            Samples, transformed ones included, that the model sees at once.
 
         Returns
         -------
@@ -429,7 +444,7 @@ class LieAugmenter(nn.Module):
             )
 
         with _evaluating(model):
-            return in_chunks(one_chunk, x, batch_size)
+            return in_chunks(one_chunk, x, max(1, batch_size // (views + 1)))
 
     def freeze(self) -> LieAugmenter:
         """Fix the generators as they are, in place: from here on a plain augmentation."""
@@ -518,10 +533,11 @@ def _check_moving_labels(output: Action, y: Tensor) -> None:
 
 
 def _check_logits(prediction: Tensor, output: Action) -> None:
-    if prediction.ndim != 2 or not isinstance(output, InvariantAction):
+    fits = prediction.ndim == 2 and prediction.shape[1] > 1
+    if not fits or not isinstance(output, InvariantAction):
         raise ValueError(
-            f"y holds class labels, so the model must return logits (batch, classes); it returned "
-            f"shape {tuple(prediction.shape)}"
+            f"y holds class labels, so the model must return logits (batch, classes), one for each "
+            f"class; it returned shape {tuple(prediction.shape)}"
         )
 
 
@@ -532,8 +548,8 @@ def _as_loss(total: Tensor, names: list[str], terms: Tensor) -> Loss:
 
 
 def _alike(x: Batch, y: Tensor, raw: Tensor) -> bool:
-    """Whether inputs, targets and generators are numbers of one precision, x without gradient."""
-    return x.dtype == y.dtype == raw.dtype and not x.requires_grad
+    """Whether inputs, targets and generators have one precision, and only the last a gradient."""
+    return x.dtype == y.dtype == raw.dtype and not (x.requires_grad or y.requires_grad)
 
 
 def _shaped_like(prediction: Tensor, y: Tensor) -> Tensor:

@@ -44,9 +44,7 @@ def save_checkpoint(
     tensors["rng.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["rng.cuda"] = torch.cuda.get_rng_state()
-    # Shared storage (tied weights) cannot be stored twice: clone what is left as views.
-    unshared = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-    write_tensors(path, unshared, {"progress": progress, "optimizer_scalars": scalars})
+    write_tensors(path, tensors, {"progress": progress, "optimizer_scalars": scalars})
 
 
 def load_checkpoint(

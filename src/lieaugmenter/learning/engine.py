@@ -107,7 +107,8 @@ def fit(
         Continue from the run's checkpoint. On a CPU the finished run equals an uninterrupted one
         bit for bit.
     capture
-        On a GPU, record the whole step in a CUDA graph and replay it.
+        On a GPU, record the whole step in a CUDA graph and replay it; not with an `optimizer` of
+        your own.
     progress
         Show a progress bar on standard error.
     on_epoch
@@ -150,7 +151,8 @@ def fit(
         )
         trainer.epochs, trainer.lr, trainer.schedule = epochs, lr, schedule
         trainer.precision, trainer.run, trainer.on_epoch = precision, run, on_epoch
-        trainer.capture = capture and where.type == "cuda"
+        # A rate that is a plain number would be frozen into the graph.
+        trainer.capture = capture and where.type == "cuda" and optimizer is None
         trainer.validation = validation
         if resume:
             trainer.restore()
@@ -218,7 +220,7 @@ class _Trainer:
 
     def _one_step(self, x: Batch, y: Tensor) -> None:
         if self.capture:
-            if self.graph is None:
+            if self.graph is None and self._full(y):
                 self.graph = self._try_capture(x, y)
             # The last batch of an epoch may be smaller: it takes the plain way.
             if self.graph is not None and self.graph.fits(x, y):
@@ -241,13 +243,17 @@ class _Trainer:
             prediction = self.model(x)
         return prediction.float() if isinstance(prediction, Tensor) else prediction
 
+    def _full(self, y: Tensor) -> bool:
+        """Whether a batch has the size to record; the last of an epoch may be smaller."""
+        return not isinstance(self.batches, TensorBatches) or len(y) == self.batches.size
+
     def _try_capture(self, x: Batch, y: Tensor) -> _CapturedStep | None:
         try:
             return _CapturedStep(self, x, y)
         except RuntimeError as error:
             # A network that waits for the device, or changes shapes, runs step by step instead.
             self.capture = False
-            print(f"lieaugmenter: this step cannot be captured in a CUDA graph ({error})")
+            warnings.warn(f"this step cannot be captured in a CUDA graph ({error})", stacklevel=2)
             return None
 
     def _set_rate(self) -> None:
@@ -268,7 +274,7 @@ class _Trainer:
         """Add up the recent terms; stop if one of them, or a generator, is non-finite."""
         if not self.recent:
             return
-        block = torch.stack(self.recent).double().cpu()
+        block = torch.stack(self.recent).cpu().double()
         first_step = self.step - len(self.recent)
         self.recent.clear()
         bad = ~block.isfinite()
@@ -321,7 +327,7 @@ class _Trainer:
     def _validate(self, x: Batch, y: Tensor) -> float:
         self.model.eval()
         predictions = in_chunks(
-            lambda chunk: self._forward(map_tensors(lambda t: t.to(self.device), chunk)), x, 4096
+            lambda chunk: self._forward(map_tensors(lambda t: t.to(self.device), chunk)), x, 1024
         )
         self.model.train()
         y = y.to(self.device)
@@ -331,6 +337,8 @@ class _Trainer:
     def _save(self) -> None:
         if self.run is None:
             return
+        if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
+            self._diverged("a weight of the network", self.step - 1)
         save_checkpoint(
             self.run.checkpoint_path,
             model=self.model,
@@ -372,7 +380,7 @@ class _Trainer:
             self._save()
         if self.run is None:
             raise KeyboardInterrupt("interrupted; no run folder was given, so nothing was kept")
-        raise KeyboardInterrupt(f"interrupted; continue with: lieaugmenter resume {self.run.path}")
+        raise KeyboardInterrupt(f"interrupted; {self.run.path} can be resumed")
 
 
 class _CapturedStep:
@@ -385,12 +393,12 @@ class _CapturedStep:
         random = torch.cuda.get_rng_state()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_CAPTURE_WARMUP):
-                trainer._eager_step(self.x, self.y)
-        torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
         try:
+            with torch.cuda.stream(side):
+                for _ in range(_CAPTURE_WARMUP):
+                    trainer._eager_step(self.x, self.y)
+            torch.cuda.current_stream().wait_stream(side)
             with torch.cuda.graph(self.graph):
                 self.terms = trainer._eager_step(self.x, self.y)
         finally:
@@ -486,8 +494,10 @@ def _make_optimizer(
 @contextmanager
 def _forked_rng(device: torch.device) -> Iterator[None]:
     """Seed freely inside; the caller's random state is untouched."""
-    devices = [device.index or 0] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    # Seeding reaches every GPU, so all of them are put back.
+    devices = list(range(torch.cuda.device_count())) if device.type == "cuda" else []
+    on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with torch.random.fork_rng(devices=devices), on_device:
         yield
 
 
@@ -502,8 +512,7 @@ def _graceful_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     if current_thread() is not main_thread():
-        with nullcontext():
-            yield lambda: False
+        yield lambda: False
         return
     previous = signal.signal(signal.SIGINT, ask)
     try:

@@ -60,7 +60,7 @@ class Predictor(nn.Module):
 
     def scale_x(self, x: Batch) -> Batch:
         """Inputs as the network sees them."""
-        return map_tensors(lambda t: t / self.x_scale, x)
+        return map_tensors(lambda t: t / self.x_scale if t.is_floating_point() else t, x)
 
     def scale_y(self, y: Tensor) -> Tensor:
         """Targets as the network sees them; labels stay as they are."""

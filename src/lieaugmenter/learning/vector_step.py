@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from lieaugmenter.learning.objective import mean_abs_cosine, mean_abs_cosine_backward
 from lieaugmenter.lie.basis import normalise, normalise_backward
 from lieaugmenter.lie.exponential import (
-    plan_series,
+    series_length,
     share_powers,
     share_powers_backward,
     spectral_bound,
@@ -37,15 +37,16 @@ class _Augment(torch.autograd.Function):
         weights: Tensor,
         vectors: Tensor,
         n_inputs: int,
-        bound: float | None,
+        bound: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         batch, _, d = vectors.shape
         views = weights.shape[1]
         generators, factor = normalise(raw, mask, norm)
-        if bound is None:
-            bound = spectral_bound(generators[0]) * float(weights.abs().max())
-        # One series: a step is only taken this way while the range allows it.
-        _, length = plan_series(bound, vectors.dtype)
+        if not vectors.is_cuda:
+            measured = spectral_bound(generators[0]) * float(weights.abs().max())
+            # Non-finite numbers keep the bound that is known; their result is non-finite too.
+            bound = measured if measured < bound else bound
+        length = series_length(bound, vectors.dtype)
         moved, *ctx.series = share_powers(generators[0], weights, vectors, length)
         moved = moved.view(batch, -1, views, d)
         x_views = moved[:, :n_inputs].transpose(1, 2).reshape(batch * views, n_inputs * d)
@@ -90,8 +91,9 @@ class _Total(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         batch, views = y_views.shape[:2]
         direct = prediction[:batch] - y
-        moved = prediction[batch:].view(batch, views, -1) - y_views
-        squares = torch.dot(direct.view(-1), direct.view(-1)) / batch
+        moved = prediction[batch:].reshape(batch, views, -1) - y_views
+        flat = direct.reshape(-1)
+        squares = torch.dot(flat, flat) / batch
         absolutes = moved.abs().sum() / (batch * views)
         terms = torch.cat([torch.stack([squares, absolutes]), regularisers])
         ctx.save_for_backward(direct, moved, weights)
@@ -120,7 +122,7 @@ def augment(
     weights: Float[Tensor, "batch views"],
     vectors: Float[Tensor, "batch n d"],
     n_inputs: int,
-    bound: float | None,
+    bound: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Views of inputs and labels under one learned generator, and its two regularisers.
 
@@ -135,7 +137,7 @@ def augment(
     n_inputs
         How many of the n belong to the input.
     bound
-        On the norm of w L; measured if not given.
+        On the norm of w L, at most `LARGEST_SERIES`: one series is enough.
 
     Returns
     -------
@@ -143,7 +145,8 @@ def augment(
         Originals and views, (batch · (views + 1), n_inputs · d); labels of the views,
         (batch, views, n - n_inputs, d); ℓ_areg and ℓ_bsreg, (2,).
     """
-    return _Augment.apply(raw, mask, norm, weights, vectors, n_inputs, bound)
+    with torch.autocast(raw.device.type, enabled=False):
+        return _Augment.apply(raw, mask, norm, weights, vectors, n_inputs, bound)
 
 
 def total(
@@ -166,4 +169,5 @@ def total(
     weights
         Of prediction, equivariance, similarity and sparsity; 0 for a term that does not count.
     """
-    return _Total.apply(prediction, y, y_views, regularisers, weights)
+    with torch.autocast(y.device.type, enabled=False):
+        return _Total.apply(prediction.to(y.dtype), y, y_views, regularisers, weights)

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 # The paper's constant; after normalisation only the ratio between entries matters.
 INITIAL_VALUE = 1e-2
-# Tie-breaking noise relative to INITIAL_VALUE: six generators of QM9 separate within an epoch.
+# Tie-breaking noise relative to INITIAL_VALUE.
 _TIE_BREAK = 0.1
 INITIALISATIONS = ("constant", "tie-breaking")
 # 512 x 512 entries a generator: beyond it one generator outweighs most networks.
@@ -144,6 +144,11 @@ class GeneratorBasis(nn.Module):
         super().__init__()
         if n_generators < 1 or dim < 1:
             raise ValueError(f"n_generators={n_generators} and dim={dim}: both must be at least 1")
+        if n_generators > dim * dim:
+            raise ValueError(
+                f"n_generators={n_generators}: matrices of size {dim} have only {dim * dim} "
+                f"independent generators"
+            )
         if dim > LARGEST_DIM:
             raise ValueError(
                 f"dim={dim}: {dim * dim:,} entries per generator and O(d³) exponentials "

@@ -175,7 +175,7 @@ class Elements:
             if moved.shape[-1] < self.dim:
                 still = vectors[:, None, :, moved.shape[-1] :].expand(-1, self.views, -1, -1)
                 moved = torch.cat([moved, still], dim=-1)
-            return moved.reshape(self.batch, self.views, *x.shape[1:])
+            return _as_given(moved, x).reshape(self.batch, self.views, *x.shape[1:])
 
     def apply_to_points(
         self, points: Float[Tensor, "batch *n e"]
@@ -199,7 +199,7 @@ class Elements:
             flat = points.reshape(self.batch, math.prod(points.shape[1:-1]), e)
             lifted = torch.nn.functional.pad(_at_least(flat, self.basis.dtype), (0, 1), value=1.0)
             moved = self._promoted(points.dtype)._apply_to_vectors(lifted)[..., :e]
-            return moved.reshape(self.batch, self.views, *points.shape[1:])
+            return _as_given(moved, points).reshape(self.batch, self.views, *points.shape[1:])
 
     def _promoted(self, dtype: torch.dtype) -> Elements:
         """The same elements in the precision of the data, if that is higher."""
@@ -241,6 +241,11 @@ class Elements:
                 self.basis, coefficients, vectors, self._known_norm, self._free_rows
             )
         return act_by_series(self.basis, coefficients, vectors, self._known_norm)
+
+
+def _as_given(moved: Tensor, x: Tensor) -> Tensor:
+    """Half-precision data come back in half precision; only the exponential was in float32."""
+    return moved.to(x.dtype) if x.dtype in (torch.float16, torch.bfloat16) else moved
 
 
 def _at_least(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -9,7 +9,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.analysis.verdict import Verdict
-from lieaugmenter.runs import RunFolder, read_json, read_tensors, write_json, write_tensors
+from lieaugmenter.runs import (
+    RunError,
+    RunFolder,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
 
 
 @dataclass(frozen=True)
@@ -86,13 +93,17 @@ class Findings:
         """Read back what `save` wrote, with the run's metrics, settings and environment."""
         tensors, words = read_tensors(run.path / "basis.safetensors")
         samples, _ = read_tensors(run.path / "samples.safetensors")
-        return cls(
-            verdict=Verdict.from_json(read_json(run.path / "verdict.json")),
-            generators=tensors["generators"],
-            truth=tensors.get("truth"),
-            samples=samples["samples"],
-            history=run.metrics(),
-            settings=run.config().get("parameters", {}),
-            environment=read_json(run.path / "environment.json"),
-            **words,
-        )
+        verdict = Verdict.from_json(read_json(run.path / "verdict.json"))
+        try:
+            return cls(
+                verdict=verdict,
+                generators=tensors["generators"],
+                truth=tensors.get("truth"),
+                samples=samples["samples"],
+                history=run.metrics(),
+                settings=run.config().get("parameters", {}),
+                environment=read_json(run.path / "environment.json"),
+                **words,
+            )
+        except (KeyError, TypeError) as error:
+            raise RunError(f"{run.path} does not hold the results of a run: {error}") from None
