@@ -86,7 +86,8 @@ def mean_abs_cosine(
     x: Float[Tensor, "batch n"], views: Float[Tensor, "batch views n"]
 ) -> tuple[Tensor, list[Tensor]]:
     """Mean |cos(x, v)|, and what its backward pass needs."""
-    unit = torch.nn.functional.normalize(x, dim=-1).unsqueeze(1)
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min_(_SHORTEST)
+    unit = (x / length).unsqueeze(1)
     length = torch.linalg.vector_norm(views, dim=-1, keepdim=True).clamp_min_(_SHORTEST)
     cosine = (views * unit).sum(-1, keepdim=True).div_(length)
     return cosine.abs().mean(), [unit, views, length, cosine]

@@ -23,6 +23,8 @@ from torch.autograd.function import once_differentiable
 
 # One series sums terms as large as e^bound: at 6 the cancellation costs float32 about 2e-5 of |x|.
 LARGEST_SERIES = 6.0
+# What a truncated series may leave out, in units of rounding: the sums and squarings round by more.
+_TRUNCATION = 4.0
 # The longest series: `series_length(LARGEST_SERIES, float64)` is below it.
 _LONGEST = 64
 # Up to this size a product written as multiply-and-sum over a trailing batch beats bmm.
@@ -34,9 +36,9 @@ def series_length(bound: float, dtype: torch.dtype) -> int:
     """Degree at which the Taylor series of exp, at norm `bound`, is exact to rounding.
 
     >>> series_length(1.0, torch.float32), series_length(6.0, torch.float32)
-    (10, 27)
+    (9, 26)
     """
-    tolerance = torch.finfo(dtype).eps / 2
+    tolerance = _TRUNCATION * torch.finfo(dtype).eps
     term = 1.0
     for degree in range(1, _LONGEST):
         term *= bound / degree
@@ -54,7 +56,7 @@ def squarings(bound: float, dtype: torch.dtype) -> int:
     >>> squarings(0.5, torch.float32), squarings(10.0, torch.float32)
     (0, 4)
     """
-    reach = (torch.finfo(dtype).eps / 2 * math.factorial(9)) ** (1 / 9)
+    reach = (_TRUNCATION * torch.finfo(dtype).eps * math.factorial(9)) ** (1 / 9)
     return max(0, math.ceil(math.log2(max(bound, 1e-30) / reach)))
 
 
