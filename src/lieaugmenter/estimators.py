@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,12 +34,29 @@ from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.basis import LARGEST_DIM, is_closed
 from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.report.findings import Findings
-from lieaugmenter.runs import RunError, RunFolder, environment, write_tensors
+from lieaugmenter.runs import RunError, RunFolder, environment, fingerprint, write_tensors
 
 NETWORKS = ("auto", "cnn", "mlp")
 # Held-out samples on which the defect is measured, and inputs kept for the pictures.
 _DEFECT_SAMPLES = 1000
 _SHOWN_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The data of a fit as tensors, how elements act on them, and how they are scaled."""
+
+    inputs: Tensor
+    targets: Tensor
+    train: Tensor
+    held_out: Tensor
+    action: Action
+    output: Action
+    scales: dict[str, Any]
+    classes: int
+
+    def held_out_data(self) -> tuple[Tensor, Tensor]:
+        return self.inputs[self.held_out], self.targets[self.held_out]
 
 
 class _SymmetryEstimator(BaseEstimator):
@@ -157,51 +173,24 @@ class _SymmetryEstimator(BaseEstimator):
         if self.verbose:
             self._warn_of_oddities(x, y)
         seed = self._seed(resume)
-        action = make_action(self.action, x.shape[-1])
-        output = make_output(self.output, action)
-        inputs = torch.from_numpy(np.ascontiguousarray(x)).float()
-        targets = torch.from_numpy(np.ascontiguousarray(y))
-        targets = targets.long() if classes else targets.float()
-        action.check(inputs)
-        scales = self._scales(inputs, targets, action, output)
-        train, held_out = _split(len(inputs), self.validation, seed)
+        task = self._task(x, y, classes, seed)
         # Built once before anything is written: a mistake in the settings leaves no folder behind.
-        self._build(inputs, targets, len(train), action, output, scales, classes, seed)
+        self._build(task, seed)
         run = self._open_run(x, y, seed, resume)
-        seeds = [seed + number for number in np.arange(self.n_seeds).tolist()]
-        trained = []
-        for number, one_seed in enumerate(seeds):
-            folder = run
-            if run is not None and len(seeds) > 1:
-                folder = RunFolder(run.path / "seeds" / str(number))
-            trained.append(
-                self._train_one(
-                    inputs,
-                    targets,
-                    train,
-                    held_out,
-                    action,
-                    output,
-                    scales,
-                    classes,
-                    one_seed,
-                    folder,
-                    resume,
-                )
-            )
-        for predictor, _ in trained:
-            _choose_inference(predictor, inputs[held_out], targets[held_out])
-        losses = [_held_out_loss(p, inputs[held_out], targets[held_out]) for p, _ in trained]
+        trained = [
+            self._train(task, seed + number, self._folder_of_seed(run, number), resume)
+            for number in np.arange(self.n_seeds).tolist()
+        ]
+        losses = [predictor.choose_inference(*task.held_out_data()) for predictor, _ in trained]
         best = int(np.argmin(losses))
         self.predictor_, self.history_ = trained[best]
         self.network_, self.augmenter_ = self.predictor_.network, self.predictor_.augmenter
         self.generators_ = self.predictor_.generators().numpy()
         self.coef_range_ = self._ranges()
-        spans = [predictor.generators() for predictor, _ in trained]
-        self.seed_agreement_ = _agreement(spans)
+        self.seed_agreement_ = _agreement([predictor.generators() for predictor, _ in trained])
         if run is not None:
             self._save_predictor(run)
-        self.verdict_ = self._judge(inputs[held_out], targets[held_out], len(seeds), seed)
+        self.verdict_ = self._judge(*task.held_out_data(), seed)
         self.symmetries_ = [
             {
                 "dimension": len(self.generators_),
@@ -213,9 +202,9 @@ class _SymmetryEstimator(BaseEstimator):
             }
         ]
         self.n_samples_ = len(x)
-        self._samples = inputs[held_out][:_SHOWN_SAMPLES].clone()
+        self._samples = task.held_out_data()[0][:_SHOWN_SAMPLES].clone()
         if run is not None:
-            if len(seeds) > 1:
+            if self.n_seeds > 1:
                 run.write_metrics(self.history_.records)
             self.findings().save(run)
             self.run_directory_ = str(run.path)
@@ -237,27 +226,49 @@ class _SymmetryEstimator(BaseEstimator):
                 stacklevel=4,
             )
 
-    def _train_one(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        train: Tensor,
-        held_out: Tensor,
-        action: Action,
-        output: Action,
-        scales: dict[str, Any],
-        classes: int,
-        seed: int,
-        run: RunFolder | None,
-        resume: bool,
+    def _task(self, x: np.ndarray, y: np.ndarray, classes: int, seed: int) -> _Task:
+        action = make_action(self.action, x.shape[-1])
+        output = make_output(self.output, action)
+        inputs = torch.from_numpy(np.ascontiguousarray(x)).float()
+        targets = torch.from_numpy(np.ascontiguousarray(y))
+        targets = targets.long() if classes else targets.float()
+        action.check(inputs)
+        scales = self._scales(inputs, targets, action, output)
+        train, held_out = _split(len(inputs), self.validation, seed)
+        return _Task(inputs, targets, train, held_out, action, output, scales, classes)
+
+    def _build(self, task: _Task, seed: int) -> Predictor:
+        """The untrained network and augmenter of a seed."""
+        pick_device(self.device)
+        n = len(task.train)
+        steps = -(-n // min(self.batch_size, n)) * self.epochs
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            network = self._build_network(task)
+            augmenter = LieAugmenter(
+                task.action,
+                n_generators=int(self.n_generators),
+                output=task.output,
+                n_views=self.n_views,
+                range=self.range,
+                sampler=self.sampler,
+                warmup_steps=round(self.warmup * steps),
+                objective=self.objective,
+                blocks=self.blocks,
+                mask=None if self.mask is None else torch.as_tensor(np.asarray(self.mask)),
+            )
+        return Predictor(network, augmenter, classes=task.classes, **task.scales)
+
+    def _train(
+        self, task: _Task, seed: int, run: RunFolder | None, resume: bool
     ) -> tuple[Predictor, History]:
-        predictor = self._build(inputs, targets, len(train), action, output, scales, classes, seed)
-        x, y = predictor.scale_x(inputs), predictor.scale_y(targets)
+        predictor = self._build(task, seed)
+        x, y = predictor.scale_x(task.inputs), predictor.scale_y(task.targets)
         history = fit(
             predictor.network,
             predictor.augmenter,
-            (x[train], y[train]),
-            validation=(x[held_out], y[held_out]),
+            (x[task.train], y[task.train]),
+            validation=(x[task.held_out], y[task.held_out]),
             epochs=self.epochs,
             batch_size=self.batch_size,
             lr=self.lr,
@@ -271,36 +282,10 @@ class _SymmetryEstimator(BaseEstimator):
         )
         return predictor.to(pick_device(self.device)).eval(), history
 
-    def _build(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        n_train: int,
-        action: Action,
-        output: Action,
-        scales: dict[str, Any],
-        classes: int,
-        seed: int,
-    ) -> Predictor:
-        """The untrained network and augmenter of a seed."""
-        pick_device(self.device)
-        steps = -(-n_train // min(self.batch_size, n_train)) * self.epochs
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            network = self._build_network(inputs, targets, classes)
-            augmenter = LieAugmenter(
-                action,
-                n_generators=int(self.n_generators),
-                output=output,
-                n_views=self.n_views,
-                range=self.range,
-                sampler=self.sampler,
-                warmup_steps=round(self.warmup * steps),
-                objective=self.objective,
-                blocks=self.blocks,
-                mask=None if self.mask is None else torch.as_tensor(np.asarray(self.mask)),
-            )
-        return Predictor(network, augmenter, classes=classes, **scales)
+    def _folder_of_seed(self, run: RunFolder | None, number: int) -> RunFolder | None:
+        if run is None or self.n_seeds == 1:
+            return run
+        return RunFolder(run.path / "seeds" / str(number))
 
     def _seed(self, resume: bool) -> int:
         """The seed of the first training run; that of the run being resumed, however it came."""
@@ -341,9 +326,9 @@ class _SymmetryEstimator(BaseEstimator):
                 f"output='invariant'"
             )
 
-    def _build_network(self, inputs: Tensor, targets: Tensor, classes: int) -> nn.Module:
-        in_shape = tuple(inputs.shape[1:])
-        out_shape = (classes,) if classes else tuple(targets.shape[1:]) or (1,)
+    def _build_network(self, task: _Task) -> nn.Module:
+        in_shape = tuple(task.inputs.shape[1:])
+        out_shape = (task.classes,) if task.classes else tuple(task.targets.shape[1:]) or (1,)
         if isinstance(self.network, nn.Module):
             return copy.deepcopy(self.network)
         if callable(self.network):
@@ -353,7 +338,7 @@ class _SymmetryEstimator(BaseEstimator):
                 f"unknown network {self.network!r}; choose from {', '.join(NETWORKS)}, or give a "
                 f"module or a function of (in_shape, out_shape)"
             )
-        image = isinstance(make_action(self.action, in_shape[-1]), ImageAction)
+        image = isinstance(task.action, ImageAction)
         wants_cnn = self.network == "cnn" or (self.network == "auto" and image)
         if wants_cnn:
             if len(in_shape) != 3 or len(out_shape) != 1:
@@ -383,7 +368,7 @@ class _SymmetryEstimator(BaseEstimator):
         shared = output is action or isinstance(output, AffineAction)
         return {"x_scale": x_scale, "y_scale": x_scale if shared else _size(targets)}
 
-    def _judge(self, x: Tensor, y: Tensor, n_seeds: int, seed: int) -> Verdict:
+    def _judge(self, x: Tensor, y: Tensor, seed: int) -> Verdict:
         predictor, augmenter = self.predictor_, self.augmenter_
         device = predictor.y_scale.device
         # The direct prediction: averaging over a wrong symmetry would hide that it was learned.
@@ -404,7 +389,7 @@ class _SymmetryEstimator(BaseEstimator):
             seed=seed,
         )
         free = int(augmenter.action.mask.sum())
-        return assess(along, elsewhere, quality, free=free, n_seeds=n_seeds, seed=seed)
+        return assess(along, elsewhere, quality, free=free, n_seeds=self.n_seeds, seed=seed)
 
     def _ranges(self) -> list[float]:
         ranges = self.augmenter_.sampler.ranges().detach()
@@ -742,30 +727,6 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
         """The likeliest label of each sample."""
         likeliest = self.predict_proba(X, views).argmax(1)
         return self.classes_[likeliest]
-
-
-def _held_out_loss(predictor: Predictor, x: Tensor, y: Tensor, views: int | None = None) -> float:
-    prediction = predictor(x, views=views).cpu()
-    if predictor.classes:
-        return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y))
-    return float((prediction.reshape(y.shape) - y).square().mean())
-
-
-def _choose_inference(predictor: Predictor, x: Tensor, y: Tensor) -> None:
-    """Predict directly where averaging over the learned symmetry does worse on held-out data."""
-    averaged = _held_out_loss(predictor, x, y)
-    # `not <=` also catches an average that is not a number.
-    if not averaged <= _held_out_loss(predictor, x, y, views=0):
-        predictor.views = 0
-
-
-def fingerprint(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """What identifies a data set: shapes, types and a hash of all values."""
-    digest = hashlib.sha256()
-    for array in (x, y):
-        digest.update(str((array.shape, array.dtype.str)).encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return {"sha256": digest.hexdigest(), "x_shape": list(x.shape), "y_shape": list(y.shape)}
 
 
 def _numeric_target(y: Any) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
@@ -90,6 +92,15 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def fingerprint(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """What identifies a data set: shapes, types and a hash of all values."""
+    digest = hashlib.sha256()
+    for array in (x, y):
+        digest.update(str((array.shape, array.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return {"sha256": digest.hexdigest(), "x_shape": list(x.shape), "y_shape": list(y.shape)}
 
 
 class RunFolder:

@@ -76,6 +76,23 @@ class Predictor(nn.Module):
         prediction = self.augmenter.predict(self.network, scaled, views=views, average=average)
         return prediction if self.classes else prediction * self.y_scale + self.y_shift
 
+    @torch.no_grad()
+    def loss(self, x: Batch, y: Tensor, views: int | None = None) -> float:
+        """Mean squared error, or negative log-likelihood, in the units of the data."""
+        prediction = self(x, views=views).cpu()
+        if self.classes:
+            return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y.cpu()))
+        return float((prediction.reshape(y.shape) - y.cpu()).square().mean())
+
+    def choose_inference(self, x: Batch, y: Tensor) -> float:
+        """Predict directly from now on if averaging does worse on these data; the lower loss."""
+        averaged, direct = self.loss(x, y), self.loss(x, y, views=0)
+        # `not <=` also catches an average that is not a number.
+        if not averaged <= direct:
+            self.views = 0
+            return direct
+        return averaged
+
     def generators(self) -> Tensor:
         """The generators in the units of the data, (c, d, d).
 
