@@ -50,9 +50,8 @@ def two_body_rows(content: dict[str, Any]) -> list[str]:
 def gpu_rows(content: dict[str, Any]) -> list[str]:
     device = content["environment"]["device"]
     seconds = spread([run["seconds"] for run in content["two_body_100_epochs"]])
-    rows = [
-        f"| two-body training, 100 epochs of all samples, on one {device}, seconds | {seconds} | 508 (A100) |"
-    ]
+    what = f"two-body training, 100 epochs of all samples, on one {device}, seconds"
+    rows = [f"| {what} | {seconds} | 508 (A100) |"]
     for name, step in content["steps"].items():
         rows.append(
             f"| captured step against plain step, {name}, {device} | "

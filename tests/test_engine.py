@@ -20,6 +20,9 @@ from lieaugmenter.lie import catalogue
 from lieaugmenter.nets import MLP
 from lieaugmenter.runs import RunError, RunFolder
 
+# The runs here are too short for any warm-up; one test asks for the warning.
+pytestmark = pytest.mark.filterwarnings("ignore:the range grows over")
+
 
 def ring(n: int = 512) -> tuple[Tensor, Tensor]:
     """A target that depends on the radius alone: symmetric under rotations of the plane."""
@@ -400,3 +403,20 @@ def test_checkpoint_never_holds_weights_that_are_not_finite(tmp_path: Path) -> N
     with pytest.raises(TrainingDiverged, match="a weight of the network"):
         fit(BreaksItsWeight(), augmenter, ring(64), epochs=1, progress=False, run=run, device="cpu")
     assert not run.checkpoint_path.exists()
+
+
+def test_what_fit_cannot_train_on_is_named() -> None:
+    model, augmenter = build()
+    loader = DataLoader(TensorDataset(*ring(8)), batch_size=4)
+    with pytest.raises(TypeError, match=r"fit trains an nn\.Module"):
+        fit(lambda x: x, augmenter, ring(8), progress=False)
+    with pytest.raises(TypeError, match=r"validation is a DataLoader; expected a pair \(x, y\)"):
+        fit(model, augmenter, loader, validation=loader, progress=False)
+    with pytest.raises(TypeError, match=r"train is a Tensor; expected a pair \(x, y\)"):
+        fit(model, augmenter, ring(8)[0], progress=False)
+
+
+def test_warm_up_longer_than_training_is_warned_of() -> None:
+    model, augmenter = build(warmup_steps=1000)
+    with pytest.warns(UserWarning, match="the range grows over 1000 steps"):
+        fit(model, augmenter, ring(64), epochs=1, progress=False, device="cpu")

@@ -98,7 +98,7 @@ def discover(
     blocks: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     epochs: int = 50,
     views: int = 10,
-    range: float = 2.0,
+    range: float | None = None,
     seeds: int = 1,
     seed: int = 0,
     device: str = "auto",
@@ -129,7 +129,7 @@ def discover(
     views
         Transformed copies of each sample.
     range
-        Largest coefficient.
+        Largest coefficient; 0.3 for four-momenta and 2 for all others unless given.
     seeds
         Number of training runs.
     seed
@@ -445,7 +445,8 @@ def _conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: b
         "generators": findings.generators.tolist(),
     }
     rows = [f"  {name}: {_shown(value)}" for name, value in findings.numbers.items()]
-    text = "\n".join([findings.sentence, "", *rows, "", f"report: {page}"])
+    matrices = _matrices(findings)
+    text = "\n".join([findings.sentence, "", *rows, *matrices, "", f"report: {page}"])
     _answer(result, as_json=as_json, text=text)
     return INCONCLUSIVE if strict and findings.verdict.outcome == "inconclusive" else 0
 
@@ -488,10 +489,22 @@ def _task_or_question(y: np.ndarray) -> str:
 
 def _fitting_actions(x: np.ndarray) -> list[str]:
     if x.ndim == 4:
-        return ["image"]
+        first = "image, once X.transpose(0, 3, 1, 2) has put channels first"
+        return [first if x.shape[3] <= 4 < x.shape[1] else "image"]
     fitting = ["vector"] if x.ndim == 2 else ["points"]
     fitting.append("affine")
     return [*fitting, "fourvector"] if x.shape[-1] == 4 else fitting
+
+
+def _matrices(findings: Findings) -> list[str]:
+    """The generators as text, while a terminal can hold them."""
+    if findings.generators.shape[-1] > 8:
+        return []
+    lines = []
+    for number, generator in enumerate(findings.generators.tolist(), start=1):
+        lines += ["", f"  L{number} on {', '.join(findings.feature_names)}:"]
+        lines += ["    " + " ".join(f"{value:+7.3f}" for value in row) for row in generator]
+    return lines
 
 
 def _shown(value: Any) -> str:

@@ -40,6 +40,8 @@ NETWORKS = ("auto", "cnn", "mlp")
 # Held-out samples on which the defect is measured, and inputs kept for the pictures.
 _DEFECT_SAMPLES = 1000
 _SHOWN_SAMPLES = 8
+# Larger generators are looked at in the report, not in a terminal.
+_LARGEST_PRINTED = 8
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class _SymmetryEstimator(BaseEstimator):
         mask: Any = None,
         hidden: Sequence[int] = (128, 128, 128),
         n_views: int = 10,
-        range: float = 2.0,
+        range: float | None = None,
         sampler: str = "uniform",
         warmup: float = 0.1,
         objective: Objective | None = None,
@@ -389,7 +391,13 @@ class _SymmetryEstimator(BaseEstimator):
             seed=seed,
         )
         free = int(augmenter.action.mask.sum())
-        return assess(along, elsewhere, quality, free=free, n_seeds=self.n_seeds, seed=seed)
+        verdict = assess(along, elsewhere, quality, free=free, n_seeds=self.n_seeds, seed=seed)
+        if predictor.views == 0:
+            verdict.reasons.append(
+                "Averaging predictions over the learned elements makes them worse on held-out "
+                "data, which speaks against the symmetry, or against so large a range."
+            )
+        return verdict
 
     def _ranges(self) -> list[float]:
         ranges = self.augmenter_.sampler.ranges().detach()
@@ -428,6 +436,7 @@ class _SymmetryEstimator(BaseEstimator):
         """What was found, for a report; keyword arguments replace fields (title, truth, …)."""
         check_is_fitted(self, "verdict_")
         verdict, views = self.verdict_, self.predictor_.views
+        classes = self.predictor_.classes
         found: dict[str, Any] = {
             "title": "Symmetry discovery",
             "sentence": self.sentence(),
@@ -439,6 +448,7 @@ class _SymmetryEstimator(BaseEstimator):
             "samples": self._samples,
             "history": self.history_.records,
             "numbers": {
+                "task": f"{classes} classes" if classes else "regression",
                 "samples": self.n_samples_,
                 "generators": len(self.generators_),
                 "defect on held-out data": verdict.defect,
@@ -463,8 +473,9 @@ class _SymmetryEstimator(BaseEstimator):
             f"continuous symmetry {'were' if count > 1 else 'was'} learned together with a "
             f"predictor; on held-out data the predictor's Lie derivative along "
             f"{'them' if count > 1 else 'it'} is {verdict.defect:.2g} of that along a random "
-            f"direction (95 % upper bound {verdict.upper:.2g}). Only the identity component was "
-            f"tested. The verdict is {verdict.outcome}."
+            f"direction (95 % upper bound {verdict.upper:.2g}), and it explains "
+            f"{verdict.quality:.3g} of the variation. Only the identity component was tested. The "
+            f"verdict is {verdict.outcome}."
         )
 
     def _axis_names(self) -> list[str]:
@@ -545,7 +556,10 @@ class _SymmetryEstimator(BaseEstimator):
                 f"{row['dimension']:>5}  {row['validation_loss']:>13.4g}  {row['defect']:>8.3f}  "
                 f"{row['upper']:>10.3f}  {seeds:>6}"
             )
-        return "\n".join([*lines, *(f"  {reason}" for reason in self.verdict_.reasons)])
+        lines += [f"  {reason}" for reason in self.verdict_.reasons]
+        if self.generators_.shape[-1] <= _LARGEST_PRINTED:
+            lines += [self.augmenter_.summary()]
+        return "\n".join(lines)
 
     def _predict_values(self, X: Any, views: int | None) -> np.ndarray:
         check_is_fitted(self, "verdict_")
@@ -576,7 +590,8 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
         Transformed copies of each sample, in training and in averaged prediction. Held-out data
         decides whether `predict` averages.
     range, sampler, warmup
-        Largest coefficient, its law, and the fraction of training over which it grows.
+        Largest coefficient (the action's usual one unless given), its law, and the fraction of
+        training over which it grows.
     objective
         Weights of the terms, see `Objective`.
     scale

@@ -70,7 +70,11 @@ class Action(ABC):
         D in ‖L‖_F = √D: the dimension of the space acted on.
     rows
         How many leading rows of a generator may differ from zero; the others are masked.
+    usual_range
+        A range of coefficients that suits it when none is given.
     """
+
+    usual_range = 2.0
 
     def __init__(self, dim: int, *, space_dim: int | None = None, rows: int | None = None) -> None:
         self.dim = dim

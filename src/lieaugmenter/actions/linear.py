@@ -48,6 +48,9 @@ class VectorAction(Action):
 class FourVectorAction(VectorAction):
     """Four-momenta (E, px, py, pz) on the last axis, (batch, …, 4)."""
 
+    # A coefficient of 0.3 is a rapidity of 0.42; at 2 a boost multiplies energies by 8.
+    usual_range = 0.3
+
     def __init__(self) -> None:
         super().__init__(4)
 

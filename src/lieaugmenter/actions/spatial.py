@@ -113,7 +113,8 @@ class ImageAction(Action):
                 f"{name} has shape {shape}. action='image' expects (N, C, H, W); for grey images "
                 f"without a channel axis pass {name}[:, None]"
             )
-        if shape[1] > 16 and shape[3] <= 4:
+        # Channels first would make this an image at most four pixels wide.
+        if shape[3] <= 4 < shape[1]:
             features = shape[1] * shape[2] * shape[3]
             raise ValueError(
                 f"{name} has shape {shape}. action='image' expects channels first (N, C, H, W). "

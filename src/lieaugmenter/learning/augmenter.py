@@ -85,7 +85,8 @@ class LieAugmenter(nn.Module):
     n_views
         K, the number of sampled elements for each sample.
     range
-        γ: coefficients are drawn from [-γ, γ].
+        γ: coefficients are drawn from [-γ, γ]. The action's usual range unless given: 0.3 for
+        four-momenta, whose boosts grow fast, 2 for all others.
     sampler
         ``"uniform"``, ``"integer-grid"``, ``"normal"``, ``"learnable"``, or a `Sampler`.
     warmup_steps
@@ -129,7 +130,7 @@ class LieAugmenter(nn.Module):
         output: str | Action = "same",
         n_views: int = 10,
         *,
-        range: float = 2.0,
+        range: float | None = None,
         sampler: str | Sampler = "uniform",
         warmup_steps: int = 1000,
         objective: Objective | None = None,
@@ -146,6 +147,8 @@ class LieAugmenter(nn.Module):
                 f"n_views={n_views}, n_factors={n_factors}: both must be at least 1, and at most "
                 f"{_MOST_VIEWS} views"
             )
+        if not isinstance(n_generators, int):
+            raise ValueError(f"n_generators={n_generators!r}: give a whole number of at least 1")
         self.action = make_action(action, dim)
         self.output = make_output(output, self.action)
         self.n_views = n_views
@@ -175,7 +178,12 @@ class LieAugmenter(nn.Module):
         self.sampler = (
             sampler
             if isinstance(sampler, Sampler)
-            else make_sampler(sampler, range, basis.n_generators, warmup_steps=warmup_steps)
+            else make_sampler(
+                sampler,
+                self.action.usual_range if range is None else range,
+                basis.n_generators,
+                warmup_steps=warmup_steps,
+            )
         )
         largest = self.sampler.reach * max(basis.norms)
         if largest > _LARGEST_REACH:

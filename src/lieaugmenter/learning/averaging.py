@@ -22,7 +22,8 @@ def call(model: Callable[[Batch], Tensor], x: Batch) -> Tensor:
         size = f" of {len(prediction)}" if isinstance(prediction, tuple | list | dict) else ""
         raise TypeError(
             f"model(x) returned a {kind}{size}, not a tensor. Pass a function that picks the "
-            f"output, for example lambda x: model(x)[0]"
+            f"output, for example lambda x: model(x)[0]; where a module is needed, a small "
+            f"nn.Module whose forward does that"
         )
     n = batch_size(x)
     if prediction.ndim == 0 or len(prediction) != n:

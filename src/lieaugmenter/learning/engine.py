@@ -133,6 +133,16 @@ def fit(
         raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
     if epochs < 1 or batch_size < 1 or not lr > 0:
         raise ValueError(f"epochs={epochs}, batch_size={batch_size}, lr={lr}: all must be positive")
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model is a {type(model).__name__}; fit trains an nn.Module (wrap a function in one)"
+        )
+    for name, data in (("train", train), ("validation", validation)):
+        pair = isinstance(data, tuple | list) and len(data) == 2
+        loader = name == "train" and isinstance(data, DataLoader)
+        if not (pair or loader or data is None):
+            kinds = "a pair (x, y) of tensors" + (" or a DataLoader" if name == "train" else "")
+            raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
     if resume and run is None:
         raise ValueError("resume=True needs run=, the folder to continue from")
     where = pick_device(device)
@@ -156,6 +166,12 @@ def fit(
         trainer.validation = validation
         if resume:
             trainer.restore()
+        if augmenter.sampler.warmup_steps > epochs * len(batches):
+            warnings.warn(
+                f"the range grows over {augmenter.sampler.warmup_steps} steps, but training has "
+                f"only {epochs * len(batches)}: give the augmenter fewer warmup_steps",
+                stacklevel=2,
+            )
         bar = TextProgress(epochs * len(batches)) if progress else None
         try:
             with _graceful_interrupt() as interrupted:

@@ -70,7 +70,7 @@ class Predictor(nn.Module):
 
     def forward(self, x: Batch, views: int | None = None) -> Tensor:
         device = self.y_scale.device
-        scaled = self.scale_x(map_tensors(lambda t: t.to(device), x))
+        scaled = self.scale_x(map_tensors(lambda t: _as_trained(t, device), x))
         average = "probabilities" if self.classes else "values"
         views = self.views if views is None else views
         prediction = self.augmenter.predict(self.network, scaled, views=views, average=average)
@@ -104,3 +104,8 @@ class Predictor(nn.Module):
         if rows < generators.shape[-1] and self.x_scale != 1.0:
             generators[:, :rows, rows:] *= self.x_scale
         return generators
+
+
+def _as_trained(tensor: Tensor, device: torch.device) -> Tensor:
+    """On the device and, if it holds real numbers, in the precision of the network."""
+    return tensor.to(device, torch.float32 if tensor.is_floating_point() else tensor.dtype)
