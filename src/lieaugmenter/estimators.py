@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import DataConversionWarning
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets, unique_labels
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -649,11 +650,7 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
         """
         x = self._validated_x(X, reset=True)
         target = _numeric_target(y)
-        if len(target) != len(x):
-            raise ValueError(
-                f"Found input variables with inconsistent numbers of samples: X has {len(x)} rows, "
-                f"y has {len(target)}"
-            )
+        _check_same_length(x, target)
         message = non_finite_message(target, None, "y")
         if message:
             raise ValueError(message)
@@ -713,21 +710,10 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         check_classification_targets(y)
-        labels = np.asarray(y)
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            warnings.warn(
-                "A column-vector y was passed when a 1d array was expected",
-                _column_warning(),
-                stacklevel=2,
-            )
-            labels = labels.ravel()
+        labels = _without_column(np.asarray(y))
         if labels.ndim != 1:
             raise ValueError(f"y has shape {labels.shape}; labels must be (N,)")
-        if len(labels) != len(x):
-            raise ValueError(
-                f"Found input variables with inconsistent numbers of samples: X has {len(x)} rows, "
-                f"y has {len(labels)}"
-            )
+        _check_same_length(x, labels)
         self.classes_ = unique_labels(labels)
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class only ({self.classes_[0]!r}); a classifier needs two")
@@ -758,20 +744,27 @@ def _numeric_target(y: Any) -> np.ndarray:
             ) from None
     if target.dtype.kind == "c":
         raise ValueError("Complex data not supported: y is complex")
-    if target.ndim == 2 and target.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected",
-            _column_warning(),
-            stacklevel=3,
+    return _without_column(target).astype(np.float64)
+
+
+def _without_column(y: np.ndarray) -> np.ndarray:
+    """(N, 1) as (N,), with the warning that scikit-learn's users know."""
+    if y.ndim != 2 or y.shape[1] != 1:
+        return y
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected",
+        DataConversionWarning,
+        stacklevel=4,
+    )
+    return y.ravel()
+
+
+def _check_same_length(x: np.ndarray, y: np.ndarray) -> None:
+    if len(x) != len(y):
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: X has {len(x)} rows, "
+            f"y has {len(y)}"
         )
-        target = target.ravel()
-    return target.astype(np.float64)
-
-
-def _column_warning() -> type[Warning]:
-    from sklearn.exceptions import DataConversionWarning
-
-    return DataConversionWarning
 
 
 def _split(n: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
