@@ -35,7 +35,8 @@ def losses(
             loss.backward()
             terms = loss.parts.values_tensor
         else:
-            terms = augmenter._terms_of(model, x, y, rng)
+            joined, terms_of = augmenter._prepare(x, y, rng)
+            terms = terms_of(model(joined))
             torch.dot(terms, augmenter.term_weights).backward()
         parameters = [*model.parameters(), *augmenter.parameters()]
         results.append((terms.detach(), [p.grad.clone() for p in parameters]))
@@ -98,7 +99,8 @@ def gradient(augmenter: LieAugmenter, by_hand: bool, autocast: bool) -> torch.Te
         if by_hand:
             loss: torch.Tensor = augmenter.loss(in_float32, x, y, rng)
         else:
-            terms = augmenter._terms_of(in_float32, x, y, rng)
+            joined, terms_of = augmenter._prepare(x, y, rng)
+            terms = terms_of(in_float32(joined))
             loss = (terms * augmenter.term_weights).sum()
     loss.backward()
     assert augmenter.basis.raw.grad is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -21,11 +21,11 @@ from lieaugmenter.actions import (
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.learning import vector_step
 from lieaugmenter.learning.averaging import averaged, call, check_average, in_chunks
-from lieaugmenter.learning.objective import Loss, Objective, Parts
+from lieaugmenter.learning.objective import Loss, Objective, Parts, prediction_loss
 from lieaugmenter.lie.basis import GeneratorBasis, block_mask
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.exponential import LARGEST_SERIES
-from lieaugmenter.lie.samplers import LearnableRange, Sampler, make_sampler
+from lieaugmenter.lie.samplers import LearnableRange, Sampler, Uniform, make_sampler
 
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
@@ -159,7 +159,7 @@ class LieAugmenter(nn.Module):
                 n_generators,
                 self.action.dim,
                 space_dim=self.action.space_dim,
-                mask=_joint_mask(self.action, mask, blocks),
+                mask=joint_mask(self.action, mask, blocks),
                 init=init,
             )
         elif isinstance(basis, Tensor):
@@ -209,6 +209,11 @@ class LieAugmenter(nn.Module):
     def generators(self) -> Float[Tensor, "c d d"]:
         """The generators, (c, d, d), differentiable."""
         return self.basis()
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """What sets the optimiser of the generators apart from the model's: nothing."""
+        return {}
 
     @property
     def terms(self) -> list[str]:
@@ -268,45 +273,67 @@ class LieAugmenter(nn.Module):
         Loss
             A scalar tensor; `.parts` holds the unweighted terms by name.
         """
+        joined, finish = self.prepare(x, y, generator)
+        return finish(call(model, joined))
+
+    def prepare(
+        self, x: Batch, y: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Batch, Callable[[Tensor], Loss]]:
+        """The two halves of `loss`, around the call of the model.
+
+        Parameters
+        ----------
+        x, y, generator
+            As for `loss`.
+
+        Returns
+        -------
+        tuple
+            Originals and views in one batch, (batch · (K + 1), …), for the model to predict; and
+            the function that turns these predictions into the loss.
+        """
         self.action.check(x, "x")
         n = batch_size(x)
         y = self._check_labels(y, n)
         if self.training and torch.is_grad_enabled() and not _capturing():
             self.sampler.advance()
         if self._gradients_by_hand and _alike(x, y, self.basis.raw):
-            return self._vector_loss(model, x, y, generator)
-        terms = self._terms_of(model, x, y, generator)
-        return _as_loss(torch.dot(terms, self.term_weights.to(terms.dtype)), self._terms, terms)
+            return self._prepare_by_hand(x, y, generator)
+        joined, terms_of = self._prepare(x, y, generator)
 
-    def _terms_of(
-        self,
-        model: Callable[[Batch], Tensor],
-        x: Batch,
-        y: Tensor,
-        generator: torch.Generator | None,
-    ) -> Float[Tensor, " terms"]:
-        """The active terms, for every kind of action and objective."""
+        def finish(predictions: Tensor) -> Loss:
+            terms = terms_of(predictions)
+            return as_loss(torch.dot(terms, self.term_weights.to(terms.dtype)), self._terms, terms)
+
+        return joined, finish
+
+    def _prepare(
+        self, x: Batch, y: Tensor, generator: torch.Generator | None
+    ) -> tuple[Batch, Callable[[Tensor], Float[Tensor, " terms"]]]:
+        """What the model is to predict, and the active terms from it, for every kind of action."""
         n = batch_size(x)
         elements = self.sample(n, generator=generator)
         x_views, y_views = self._move(elements, x, y)
-        joined = map_tensors_pairwise(x, x_views)
-        predictions = call(model, joined)
-        direct, moved = predictions.split([n, n * self.n_views])
-        moved = moved.unflatten(0, (n, self.n_views))
-        if y.is_floating_point():
-            direct, moved = _shaped_like(direct, y), _shaped_like(moved, y_views)
-        else:
-            _check_logits(direct, self.output)
-        flat_views = map_tensors(lambda t: t.flatten(0, 1), x_views)
-        return self.objective.terms(
-            prediction=direct,
-            y=y,
-            view_prediction=moved,
-            view_target=y_views,
-            x=self.action.moving(x),
-            views=self.action.moving(flat_views).unflatten(0, (n, self.n_views)),
-            basis=elements.basis,
-        )
+
+        def terms_of(predictions: Tensor) -> Float[Tensor, " terms"]:
+            direct, moved = predictions.split([n, n * self.n_views])
+            moved = moved.unflatten(0, (n, self.n_views))
+            if y.is_floating_point():
+                direct, moved = shaped_like(direct, y), shaped_like(moved, y_views)
+            else:
+                _check_logits(direct, self.output)
+            flat_views = map_tensors(lambda t: t.flatten(0, 1), x_views)
+            return self.objective.terms(
+                prediction=direct,
+                y=y,
+                view_prediction=moved,
+                view_target=y_views,
+                x=self.action.moving(x),
+                views=self.action.moving(flat_views).unflatten(0, (n, self.n_views)),
+                basis=elements.basis,
+            )
+
+        return map_tensors_pairwise(x, x_views), terms_of
 
     @property
     def _gradients_by_hand(self) -> bool:
@@ -315,6 +342,7 @@ class LieAugmenter(nn.Module):
         return (
             type(self.action).act is VectorAction.act
             and (labels_move or type(self.output) is InvariantAction)
+            and type(self.basis) is GeneratorBasis
             and self.basis.learnable
             and self.basis.n_generators == 1
             and self.n_factors == 1
@@ -324,14 +352,10 @@ class LieAugmenter(nn.Module):
             and self._bound <= LARGEST_SERIES
         )
 
-    def _vector_loss(
-        self,
-        model: Callable[[Batch], Tensor],
-        x: Tensor,
-        y: Tensor,
-        generator: torch.Generator | None,
-    ) -> Loss:
-        """The loss by `vector_step`: the numbers of `_terms_of`, faster."""
+    def _prepare_by_hand(
+        self, x: Tensor, y: Tensor, generator: torch.Generator | None
+    ) -> tuple[Batch, Callable[[Tensor], Loss]]:
+        """The loss by `vector_step`: the numbers of `_prepare`, faster."""
         n, d, views = len(x), self.action.dim, self.n_views
         weights = self.sampler((n, views, 1, 1), generator).view(n, views)
         vectors = x.reshape(n, -1, d)
@@ -343,18 +367,21 @@ class LieAugmenter(nn.Module):
         joined, y_views, regularisers = vector_step.augment(
             basis.raw, basis.mask, basis.norm, weights, vectors, n_inputs, self._bound
         )
-        predictions = call(model, joined.view(-1, *x.shape[1:]))
-        _shaped_like(predictions[:n], y)  # raises if it does not fit
         flat = y.reshape(n, -1)
         y_views = y_views.reshape(n, views, -1) if labels_move else flat.unsqueeze(1)
-        total, terms = vector_step.total(
-            predictions.reshape(-1, flat.shape[1]),
-            flat,
-            y_views.expand(-1, views, -1),
-            regularisers,
-            self.vector_weights.to(x.dtype),
-        )
-        return _as_loss(total, self._terms, terms.index_select(0, self.vector_terms))
+
+        def finish(predictions: Tensor) -> Loss:
+            shaped_like(predictions[:n], y)  # raises if it does not fit
+            total, terms = vector_step.total(
+                predictions.reshape(-1, flat.shape[1]),
+                flat,
+                y_views.expand(-1, views, -1),
+                regularisers,
+                self.vector_weights.to(x.dtype),
+            )
+            return as_loss(total, self._terms, terms.index_select(0, self.vector_terms))
+
+        return joined.view(-1, *x.shape[1:]), finish
 
     @property
     def _bound(self) -> float:
@@ -479,6 +506,53 @@ class LieAugmenter(nn.Module):
         return f"action={self.action}, output={self.output}, n_views={self.n_views}"
 
 
+class Unaugmented(nn.Module):
+    """Plain supervised training with the face of an augmenter: the prediction loss, nothing else.
+
+    Parameters
+    ----------
+    objective
+        Only its form of the prediction loss counts.
+    """
+
+    term_weights: Tensor
+    generators: Tensor
+
+    def __init__(self, objective: Objective | None = None) -> None:
+        super().__init__()
+        self.objective = Objective() if objective is None else objective
+        # Nothing is drawn from it: it stands where the engine looks for a warm-up.
+        self.sampler = Uniform(1.0)
+        self.terms = ["prediction"]
+        self.optimizer_options: dict[str, Any] = {}
+        self.register_buffer("generators", torch.zeros(0, 0, 0), persistent=False)
+        self.register_buffer("term_weights", torch.ones(1), persistent=False)
+
+    def loss(
+        self,
+        model: Callable[[Batch], Tensor],
+        x: Batch,
+        y: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Loss:
+        """L_emp, Eq. (3)."""
+        joined, finish = self.prepare(x, y, generator)
+        return finish(call(model, joined))
+
+    def prepare(
+        self, x: Batch, y: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Batch, Callable[[Tensor], Loss]]:
+        """The samples as they are, and the function from predictions to the loss."""
+
+        def finish(predictions: Tensor) -> Loss:
+            if y.is_floating_point():
+                predictions = shaped_like(predictions, y)
+            total = prediction_loss(predictions, y, absolute=self.objective.absolute)
+            return as_loss(total, self.terms, total.unsqueeze(0))
+
+        return x, finish
+
+
 class JointModule(nn.Module):
     """A predictor and its augmenter as one module: ``joint(x, y)`` is the loss.
 
@@ -500,7 +574,8 @@ def map_tensors_pairwise(x: Batch, views: Batch) -> Batch:
     return map_tensors(lambda t: torch.cat([t.to((v := next(flat)).dtype), v.flatten(0, 1)]), x)
 
 
-def _joint_mask(action: Action, mask: Tensor | None, blocks: Sequence[int] | None) -> Tensor | None:
+def joint_mask(action: Action, mask: Tensor | None, blocks: Sequence[int] | None) -> Tensor | None:
+    """Where generators may differ from zero: the mask or blocks asked for, within the action's."""
     if mask is not None and blocks is not None:
         raise ValueError("give mask= or blocks=, not both")
     if blocks is not None:
@@ -549,7 +624,8 @@ def _check_logits(prediction: Tensor, output: Action) -> None:
         )
 
 
-def _as_loss(total: Tensor, names: list[str], terms: Tensor) -> Loss:
+def as_loss(total: Tensor, names: list[str], terms: Tensor) -> Loss:
+    """A scalar loss that carries its unweighted terms."""
     loss = cast(Loss, total)
     loss.parts = Parts(names, terms.detach())
     return loss
@@ -560,7 +636,7 @@ def _alike(x: Batch, y: Tensor, raw: Tensor) -> bool:
     return x.dtype == y.dtype == raw.dtype and not (x.requires_grad or y.requires_grad)
 
 
-def _shaped_like(prediction: Tensor, y: Tensor) -> Tensor:
+def shaped_like(prediction: Tensor, y: Tensor) -> Tensor:
     """The prediction in y's shape: (n, 1) against (n,) must not broadcast to (n, n)."""
     if prediction.shape == y.shape:
         return prediction

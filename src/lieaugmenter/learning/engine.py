@@ -6,7 +6,7 @@ import math
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import current_thread, main_thread
@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
-from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.augmenter import LieAugmenter, Unaugmented
 from lieaugmenter.learning.averaging import in_chunks
 from lieaugmenter.learning.batches import Batches, LoaderBatches, TensorBatches
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
@@ -58,7 +58,7 @@ class History:
 
 def fit(
     model: nn.Module,
-    augmenter: LieAugmenter,
+    augmenter: LieAugmenter | None,
     train: tuple[Batch, Tensor] | DataLoader[Any],
     *,
     validation: tuple[Batch, Tensor] | None = None,
@@ -83,7 +83,8 @@ def fit(
     model
         The predictor, any module that maps a batch of inputs to one tensor.
     augmenter
-        The augmenter; both are trained in place and end on `device`.
+        The augmenter; both are trained in place and end on `device`. None trains the predictor
+        alone, on the prediction loss.
     train
         Inputs and labels, kept on the device where they fit; or a DataLoader of pairs (x, y).
     validation
@@ -145,6 +146,7 @@ def fit(
             raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
     if resume and run is None:
         raise ValueError("resume=True needs run=, the folder to continue from")
+    learner = Unaugmented() if augmenter is None else augmenter
     where = pick_device(device)
     _warn_of_batch_norm(model)
     with _forked_rng(where):
@@ -155,10 +157,10 @@ def fit(
         else:
             batches = TensorBatches(*train, batch_size, seed=seed, device=where)
         model.to(where)
-        augmenter.to(where)
-        trainer = _Trainer(
-            model, augmenter, batches, _make_optimizer(model, augmenter, lr, optimizer, where)
-        )
+        learner.to(where)
+        groups = [trainable(model), trainable(learner, **learner.optimizer_options)]
+        made = make_optimizer(groups, lr, where, optimizer)
+        trainer = _Trainer(model, learner, batches, made)
         trainer.epochs, trainer.lr, trainer.schedule = epochs, lr, schedule
         trainer.precision, trainer.run, trainer.on_epoch = precision, run, on_epoch
         # A rate that is a plain number would be frozen into the graph.
@@ -166,9 +168,9 @@ def fit(
         trainer.validation = validation
         if resume:
             trainer.restore()
-        if augmenter.sampler.warmup_steps > epochs * len(batches):
+        if learner.sampler.warmup_steps > epochs * len(batches):
             warnings.warn(
-                f"the range grows over {augmenter.sampler.warmup_steps} steps, but training has "
+                f"the range grows over {learner.sampler.warmup_steps} steps, but training has "
                 f"only {epochs * len(batches)}: give the augmenter fewer warmup_steps",
                 stacklevel=2,
             )
@@ -195,7 +197,11 @@ class _Trainer:
     validation: tuple[Batch, Tensor] | None
 
     def __init__(
-        self, model: nn.Module, augmenter: LieAugmenter, batches: Batches, optimizer: Optimizer
+        self,
+        model: nn.Module,
+        augmenter: LieAugmenter | Unaugmented,
+        batches: Batches,
+        optimizer: Optimizer,
     ) -> None:
         self.model = model
         self.augmenter = augmenter
@@ -208,7 +214,7 @@ class _Trainer:
         self.sums = [0.0] * len(augmenter.terms)
         self.recent: list[Tensor] = []
         self.seconds = 0.0
-        self.graph: _CapturedStep | None = None
+        self.graph: CapturedStep | None = None
         self.saved_at: str | None = None
 
     def train(self, bar: TextProgress | None, interrupted: Callable[[], bool]) -> None:
@@ -263,28 +269,26 @@ class _Trainer:
         """Whether a batch has the size to record; the last of an epoch may be smaller."""
         return not isinstance(self.batches, TensorBatches) or len(y) == self.batches.size
 
-    def _try_capture(self, x: Batch, y: Tensor) -> _CapturedStep | None:
+    def _try_capture(self, x: Batch, y: Tensor) -> CapturedStep | None:
         try:
-            return _CapturedStep(self, x, y)
+            return CapturedStep(self._eager_step, x, y, self._state)
         except RuntimeError as error:
             # A network that waits for the device, or changes shapes, runs step by step instead.
             self.capture = False
             warnings.warn(f"this step cannot be captured in a CUDA graph ({error})", stacklevel=2)
             return None
+        finally:
+            self.augmenter.sampler.recount()
+
+    def _state(self) -> list[Tensor]:
+        """Every tensor that a step changes."""
+        modules = [*self.model.state_dict().values(), *self.augmenter.state_dict().values()]
+        return [*modules, *optimizer_tensors(self.optimizer)]
 
     def _set_rate(self) -> None:
         total = self.epochs * len(self.batches)
         done = self.epoch * len(self.batches) + self.step
-        rate = self.lr
-        if self.schedule == "cosine":
-            falling = 0.5 * (1 + math.cos(math.pi * done / total))
-            rate *= _LAST_RATE + (1 - _LAST_RATE) * falling
-        for group in self.optimizer.param_groups:
-            scaled = rate * group["rate_scale"]
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(scaled)
-            else:
-                group["lr"] = scaled
+        set_rate(self.optimizer, rate_at(done / total, self.lr, self.schedule))
 
     def _look(self) -> None:
         """Add up the recent terms; stop if one of them, or a generator, is non-finite."""
@@ -399,27 +403,55 @@ class _Trainer:
         raise KeyboardInterrupt(f"interrupted; {self.run.path} can be resumed")
 
 
-class _CapturedStep:
-    """One whole training step recorded in a CUDA graph, replayed on new batches."""
+class CapturedStep:
+    """One whole training step recorded in a CUDA graph, replayed on new batches.
 
-    def __init__(self, trainer: _Trainer, x: Batch, y: Tensor) -> None:
+    Parameters
+    ----------
+    step
+        Takes a batch and labels, trains on them and returns the terms.
+    x, y
+        A batch of the shapes to record.
+    state
+        Every tensor that a step changes; the steps taken to record it are undone.
+    generators
+        Sources of random numbers other than the device's own.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Batch, Tensor], Tensor],
+        x: Batch,
+        y: Tensor,
+        state: Callable[[], list[Tensor]],
+        generators: Sequence[torch.Generator] = (),
+    ) -> None:
         self.x = map_tensors(torch.clone, x)
         self.y = y.clone()
-        before = _snapshot(trainer)
+        before = {tensor.data_ptr(): tensor.clone() for tensor in state()}
         random = torch.cuda.get_rng_state()
+        own = [generator.get_state() for generator in generators]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         self.graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            self.graph.register_generator_state(generator)
         try:
             with torch.cuda.stream(side):
                 for _ in range(_CAPTURE_WARMUP):
-                    trainer._eager_step(self.x, self.y)
+                    step(self.x, self.y)
             torch.cuda.current_stream().wait_stream(side)
             with torch.cuda.graph(self.graph):
-                self.terms = trainer._eager_step(self.x, self.y)
+                self.terms = step(self.x, self.y)
         finally:
-            _restore(trainer, before)
+            with torch.no_grad():
+                for tensor in state():
+                    # Optimiser state that was not there becomes zero.
+                    known = before.get(tensor.data_ptr())
+                    tensor.zero_() if known is None else tensor.copy_(known)
             torch.cuda.set_rng_state(random)
+            for generator, kept in zip(generators, own, strict=True):
+                generator.set_state(kept)
 
     def fits(self, x: Batch, y: Tensor) -> bool:
         """Whether a batch has the shapes that were recorded."""
@@ -427,6 +459,7 @@ class _CapturedStep:
         return [t.shape for t in recorded] == [t.shape for t in new]
 
     def replay(self, x: Batch, y: Tensor) -> Tensor:
+        """Train on a batch; the terms."""
         for static, new in zip(tensors_of(self.x), tensors_of(x), strict=True):
             static.copy_(new)
         self.y.copy_(y)
@@ -434,27 +467,28 @@ class _CapturedStep:
         return self.terms.clone()
 
 
-def _state_tensors(trainer: _Trainer) -> list[Tensor]:
-    tensors = list(trainer.model.state_dict().values())
-    tensors += list(trainer.augmenter.state_dict().values())
-    for entries in trainer.optimizer.state.values():
-        tensors += [value for value in entries.values() if isinstance(value, Tensor)]
-    return tensors
+def optimizer_tensors(optimizer: Optimizer) -> list[Tensor]:
+    """The tensors of an optimiser's state."""
+    entries = [value for state in optimizer.state.values() for value in state.values()]
+    return [value for value in entries if isinstance(value, Tensor)]
 
 
-def _snapshot(trainer: _Trainer) -> dict[int, Tensor]:
-    return {tensor.data_ptr(): tensor.clone() for tensor in _state_tensors(trainer)}
+def rate_at(progress: float, lr: float, schedule: str) -> float:
+    """The learning rate after a fraction of training."""
+    if schedule == "constant":
+        return lr
+    falling = 0.5 * (1 + math.cos(math.pi * progress))
+    return lr * (_LAST_RATE + (1 - _LAST_RATE) * falling)
 
 
-@torch.no_grad()
-def _restore(trainer: _Trainer, before: dict[int, Tensor]) -> None:
-    """Undo the steps taken for the capture: optimiser state that was not there becomes zero."""
-    for tensor in _state_tensors(trainer):
-        if tensor.data_ptr() in before:
-            tensor.copy_(before[tensor.data_ptr()])
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """Give every group its share of the rate; in place where a captured step looks at it."""
+    for group in optimizer.param_groups:
+        scaled = rate * group["rate_scale"]
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(scaled)
         else:
-            tensor.zero_()
-    trainer.augmenter.sampler.recount()
+            group["lr"] = scaled
 
 
 def _warn_of_batch_norm(model: nn.Module) -> None:
@@ -479,17 +513,13 @@ def pick_device(device: str | torch.device) -> torch.device:
     return chosen
 
 
-def _make_optimizer(
-    model: nn.Module,
-    augmenter: LieAugmenter,
+def make_optimizer(
+    groups: list[dict[str, Any]],
     lr: float,
-    factory: Callable[[list[dict[str, Any]]], Optimizer] | None,
     device: torch.device,
+    factory: Callable[[list[dict[str, Any]]], Optimizer] | None = None,
 ) -> Optimizer:
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in module.parameters() if p.requires_grad]}
-        for module in (model, augmenter)
-    ]
+    """Adam, or what `factory` makes, for the groups that have parameters to train."""
     groups = [group for group in groups if group["params"]]
     if not groups:
         raise ValueError("neither the model nor the augmenter has a parameter to train")
@@ -500,11 +530,16 @@ def _make_optimizer(
             group["rate_scale"] = float(group["lr"]) / lr
         return made
     for group in groups:
-        group["rate_scale"] = 1.0
+        group.setdefault("rate_scale", 1.0)
     if device.type == "cuda":
         rate = torch.tensor(lr, device=device)
         return torch.optim.Adam(groups, lr=rate, fused=True, capturable=True)
     return torch.optim.Adam(groups, lr=lr, fused=device.type == "cpu")
+
+
+def trainable(module: nn.Module, **options: Any) -> dict[str, Any]:
+    """The group of a module's parameters that are trained, with its options."""
+    return {"params": [p for p in module.parameters() if p.requires_grad], **options}
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lieaugmenter.lie.exponential import (
+    LARGEST_SERIES,
     act_by_matrices,
     act_by_one_generator,
     act_by_series,
@@ -18,6 +19,8 @@ from lieaugmenter.lie.exponential import (
 
 # Above this size a matrix per view costs more than the series on the vectors themselves.
 _LARGEST_MATRIX = 16
+# With one generator, up to this many series in a row cost less than matrices.
+_FEW_SERIES = 2
 
 
 @dataclass(frozen=True)
@@ -233,14 +236,14 @@ class Elements:
 
     def _act_by_factor(self, coefficients: Tensor, vectors: Tensor) -> Tensor:
         c, d, _ = self.basis.shape
-        if c == 1:
+        bound = self._known_norm
+        # Squaring a matrix halves what is left; one more series only takes a step.
+        if c == 1 and (bound is None or bound <= _FEW_SERIES * LARGEST_SERIES):
             weights = coefficients.squeeze(-1)
-            return act_by_one_generator(self.basis[0], weights, vectors, self._known_norm)
+            return act_by_one_generator(self.basis[0], weights, vectors, bound)
         if d <= _LARGEST_MATRIX or vectors.shape[1] >= d:
-            return act_by_matrices(
-                self.basis, coefficients, vectors, self._known_norm, self._free_rows
-            )
-        return act_by_series(self.basis, coefficients, vectors, self._known_norm)
+            return act_by_matrices(self.basis, coefficients, vectors, bound, self._free_rows)
+        return act_by_series(self.basis, coefficients, vectors, bound)
 
 
 def _as_given(moved: Tensor, x: Tensor) -> Tensor:

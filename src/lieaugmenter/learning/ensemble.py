@@ -1,0 +1,221 @@
+"""Many seeds as one stacked model: the price of little more than one, on a GPU.
+
+A small network leaves a GPU idle: its step is a chain of short operations. The networks of all
+seeds are stacked into one, so that the chain is walked once for all of them. Each seed keeps its
+own order of samples, its own random elements and its own augmenter, and ends where training it
+alone would have ended, up to rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.optim import Optimizer
+
+from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
+from lieaugmenter.learning.augmenter import LieAugmenter, Unaugmented
+from lieaugmenter.learning.batches import TensorBatches
+from lieaugmenter.learning.engine import (
+    SCHEDULES,
+    CapturedStep,
+    History,
+    TrainingDiverged,
+    make_optimizer,
+    optimizer_tensors,
+    pick_device,
+    rate_at,
+    set_rate,
+    trainable,
+)
+from lieaugmenter.learning.progress import TextProgress
+
+
+def fit_ensemble(
+    models: Sequence[nn.Module],
+    augmenters: Sequence[LieAugmenter] | None,
+    train: tuple[Batch, Tensor],
+    *,
+    seeds: Sequence[int],
+    epochs: int = 100,
+    batch_size: int = 64,
+    lr: float = 1e-3,
+    schedule: str = "cosine",
+    device: str | torch.device = "auto",
+    capture: bool = True,
+    progress: bool = True,
+) -> list[History]:
+    """Train several predictors, each with its own augmenter and seed, as one stacked model.
+
+    Equal to ``fit(model, augmenter, train, seed=seed, ...)`` for each of them, up to rounding.
+
+    Parameters
+    ----------
+    models
+        One for each seed, of the same architecture: their parameters are stacked and run through
+        `torch.func.vmap`. Without batch norm or dropout.
+    augmenters
+        One for each seed, made alike; None trains the predictors alone.
+    train
+        Inputs and labels, the same for all.
+    seeds
+        Of the order of samples and of the sampled elements.
+    epochs, batch_size, lr, schedule, device, capture, progress
+        As for `fit`.
+
+    Returns
+    -------
+    list of History
+        One for each seed; the models and augmenters are trained in place.
+
+    Raises
+    ------
+    TrainingDiverged
+        A term became non-finite; the message names the seed.
+    """
+    learners = [Unaugmented() for _ in models] if augmenters is None else list(augmenters)
+    if not len(models) == len(learners) == len(seeds) or not models:
+        raise ValueError(
+            f"{len(models)} models, {len(learners)} augmenters, {len(seeds)} seeds: an ensemble "
+            f"needs one of each for every member"
+        )
+    if schedule not in SCHEDULES:
+        raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
+    _check_alike(models)
+    where = pick_device(device)
+    batches = [TensorBatches(*train, batch_size, seed=seed, device=where) for seed in seeds]
+    stack = _Stack(models, learners, seeds, where, lr)
+    total = epochs * len(batches[0])
+    bar = TextProgress(total) if progress else None
+    histories = [History() for _ in seeds]
+    try:
+        for epoch in range(epochs):
+            started = time.monotonic()
+            terms: list[Tensor] = []
+            for members in zip(*(own.epoch(epoch) for own in batches), strict=True):
+                done = epoch * len(batches[0]) + len(terms)
+                set_rate(stack.optimizer, rate_at(done / total, lr, schedule))
+                terms.append(stack.step(*_stacked(members), capture=capture))
+            means = torch.stack(terms).mean(0).cpu().double()
+            seconds = (time.monotonic() - started) / len(seeds)
+            for member, history in enumerate(histories):
+                if not bool(means[member].isfinite().all()):
+                    raise TrainingDiverged(
+                        f"training stopped: a term of seed {seeds[member]} became non-finite in "
+                        f"epoch {epoch + 1}"
+                    )
+                named = zip(learners[member].terms, means[member].tolist(), strict=True)
+                record: dict[str, Any] = {"epoch": epoch + 1, **dict(named)}
+                record["range"] = float(learners[member].sampler.ranges().max())
+                history.records.append({**record, "seconds": seconds})
+            if bar is not None:
+                bar.update((epoch + 1) * len(batches[0]), _shown(histories))
+    finally:
+        if bar is not None:
+            bar.close()
+        stack.unstack(models)
+    return histories
+
+
+class _Stack:
+    """Stacked networks, their augmenters, and one optimiser for all."""
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        learners: Sequence[LieAugmenter | Unaugmented],
+        seeds: Sequence[int],
+        device: torch.device,
+        lr: float,
+    ) -> None:
+        for module in (*models, *learners):
+            module.to(device).train()
+        self.parameters, self.buffers = stack_module_state(list(models))
+        # The skeleton into which the stacked weights are put; its own are never used.
+        self.skeleton = copy.deepcopy(models[0]).to("meta")
+        self.learners = learners
+        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        groups = [{"params": list(self.parameters.values())}]
+        groups += [trainable(learner, **learner.optimizer_options) for learner in learners]
+        self.optimizer: Optimizer = make_optimizer(groups, lr, device)
+        self.device = device
+        self.graph: CapturedStep | None = None
+
+    def step(self, x: Batch, y: Tensor, *, capture: bool) -> Tensor:
+        """One step of all members on stacked batches (S, batch, …); the terms, (S, terms)."""
+        if not capture or self.device.type != "cuda":
+            return self._step(x, y)
+        if self.graph is None:
+            self.graph = CapturedStep(self._step, x, y, self._state, self.generators)
+            for learner in self.learners:
+                learner.sampler.recount()
+        if not self.graph.fits(x, y):
+            return self._step(x, y)
+        for learner in self.learners:
+            learner.sampler.advance()
+        return self.graph.replay(x, y)
+
+    def _step(self, x: Batch, y: Tensor) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        halves = [
+            learner.prepare(map_tensors(lambda t, s=s: t[s], x), y[s], generator)
+            for s, (learner, generator) in enumerate(
+                zip(self.learners, self.generators, strict=True)
+            )
+        ]
+        joined = _stack_batches([batch for batch, _ in halves])
+        predictions = vmap(self._call)(self.parameters, self.buffers, joined)
+        losses = [finish(predictions[s]) for s, (_, finish) in enumerate(halves)]
+        # A member's loss depends on its own weights alone, so one sum serves all.
+        torch.stack([*losses]).sum().backward()
+        self.optimizer.step()
+        return torch.stack([loss.parts.values_tensor for loss in losses])
+
+    def _call(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Batch) -> Tensor:
+        return functional_call(self.skeleton, (parameters, buffers), (x,))
+
+    def _state(self) -> list[Tensor]:
+        modules = [tensor for learner in self.learners for tensor in learner.state_dict().values()]
+        return [*self.parameters.values(), *modules, *optimizer_tensors(self.optimizer)]
+
+    @torch.no_grad()
+    def unstack(self, models: Sequence[nn.Module]) -> None:
+        """Give every member its trained weights."""
+        for member, model in enumerate(models):
+            for name, parameter in model.named_parameters():
+                parameter.copy_(self.parameters[name][member])
+
+
+def _stack_batches(batches: Sequence[Batch]) -> Batch:
+    """Batches of the members, (batch, …) each, as one of (S, batch, …)."""
+    columns = zip(*(tensors_of(batch) for batch in batches), strict=True)
+    stacked = iter([torch.stack(column) for column in columns])
+    return map_tensors(lambda _: next(stacked), batches[0])
+
+
+def _stacked(members: Sequence[tuple[Batch, Tensor]]) -> tuple[Batch, Tensor]:
+    return _stack_batches([x for x, _ in members]), torch.stack([y for _, y in members])
+
+
+def _check_alike(models: Sequence[nn.Module]) -> None:
+    shapes = [{name: p.shape for name, p in model.named_parameters()} for model in models]
+    if any(other != shapes[0] for other in shapes):
+        raise ValueError("the models of an ensemble must have the same parameters")
+    for module in models[0].modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm | nn.modules.dropout._DropoutNd):
+            raise ValueError(
+                f"an ensemble cannot hold {type(module).__name__}: its members would no longer be "
+                f"what each seed alone gives. Train them one by one with fit"
+            )
+
+
+def _shown(histories: Sequence[History]) -> dict[str, float]:
+    """Terms of the last epoch, averaged over the members."""
+    last = [history.records[-1] for history in histories]
+    names = [name for name in ("prediction", "equivariance") if name in last[0]]
+    return {name: sum(record[name] for record in last) / len(last) for name in names}

@@ -1,0 +1,137 @@
+"""A stacked ensemble is each of its members trained alone."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from lieaugmenter import LieAugmenter, TrainingDiverged, fit
+from lieaugmenter.baselines.augerino import AugerinoPlus
+from lieaugmenter.data.dynamics import two_body
+from lieaugmenter.learning.ensemble import fit_ensemble
+from lieaugmenter.learning.objective import PAPER_TWO_BODY
+from lieaugmenter.nets import CNN, MLP
+
+SEEDS = (0, 1, 7)
+
+
+def networks(*shape: int, seeds: tuple[int, ...] = SEEDS) -> list[nn.Module]:
+    made: list[nn.Module] = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        made.append(MLP(shape, shape, hidden=(16, 16)))
+    return made
+
+
+def by_hand() -> LieAugmenter:
+    return LieAugmenter(
+        "vector", 8, blocks=[2] * 4, n_views=3, objective=PAPER_TWO_BODY, warmup_steps=10
+    )
+
+
+def general() -> LieAugmenter:
+    return LieAugmenter("vector", 8, n_generators=2, n_views=3, warmup_steps=10)
+
+
+def augerino() -> AugerinoPlus:
+    return AugerinoPlus("vector", 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("make", [by_hand, general, augerino, None])
+def test_every_member_ends_where_it_would_alone(make) -> None:
+    task = two_body(8, 2)
+    data = (task.x_train, task.y_train)
+    options = {"epochs": 3, "batch_size": 32, "device": "cpu", "progress": False}
+    stacked, alone = networks(8), networks(8)
+    torch.manual_seed(0)
+    augmenters = None if make is None else [make() for _ in SEEDS]
+    own = [None] * len(SEEDS) if augmenters is None else copy.deepcopy(augmenters)
+    histories = fit_ensemble(stacked, augmenters, data, seeds=SEEDS, **options)
+    for member, seed in enumerate(SEEDS):
+        history = fit(alone[member], own[member], data, seed=seed, **options)
+        for mine, theirs in zip(
+            stacked[member].parameters(), alone[member].parameters(), strict=True
+        ):
+            torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+        if augmenters is not None:
+            learned = own[member]
+            assert learned is not None
+            torch.testing.assert_close(
+                augmenters[member].generators, learned.generators, rtol=1e-3, atol=1e-5
+            )
+        assert histories[member].column("prediction") == pytest.approx(
+            history.column("prediction"), rel=1e-3
+        )
+        assert histories[member].column("range") == history.column("range")
+
+
+def test_members_differ_in_order_and_noise() -> None:
+    task = two_body(8, 2)
+    same = networks(8, seeds=(0, 0))
+    fit_ensemble(
+        same,
+        [by_hand(), by_hand()],
+        (task.x_train, task.y_train),
+        seeds=(0, 1),
+        epochs=1,
+        progress=False,
+        device="cpu",
+    )
+    first, second = (next(model.parameters()) for model in same)
+    assert not torch.allclose(first, second)
+
+
+def test_images_and_classes_can_be_stacked() -> None:
+    x, y = torch.rand(24, 1, 8, 8), torch.arange(24) % 3
+    models = [CNN((1, 8, 8), 3) for _ in range(2)]
+    augmenters = [
+        LieAugmenter("image", output="invariant", n_views=2, warmup_steps=0) for _ in range(2)
+    ]
+    before = [next(model.parameters()).clone() for model in models]
+    fit_ensemble(
+        models, augmenters, (x, y), seeds=(0, 1), epochs=1, batch_size=8, device="cpu",
+        progress=False,
+    )  # fmt: skip
+    for model, old in zip(models, before, strict=True):
+        assert not torch.equal(next(model.parameters()), old)
+
+
+def test_a_seed_that_diverges_is_named() -> None:
+    x = torch.randn(64, 8)
+    augmenters = [by_hand(), by_hand()]
+    with torch.no_grad():
+        augmenters[1].basis.raw.fill_(float("nan"))
+    with pytest.raises(TrainingDiverged, match="seed 5"):
+        fit_ensemble(
+            networks(8, seeds=(0, 5)), augmenters, (x, x), seeds=(0, 5), epochs=1, device="cpu",
+            progress=False,
+        )  # fmt: skip
+
+
+def test_numbers_of_members_must_agree() -> None:
+    x = torch.randn(8, 8)
+    with pytest.raises(ValueError, match="one of each"):
+        fit_ensemble(networks(8), [by_hand()], (x, x), seeds=(0,))
+
+
+def test_models_of_other_shapes_or_with_batch_norm_are_refused() -> None:
+    x = torch.randn(8, 8)
+    with pytest.raises(ValueError, match="same parameters"):
+        fit_ensemble([nn.Linear(8, 8), MLP((8,), (8,))], None, (x, x), seeds=(0, 1))
+    normed = [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)) for _ in range(2)]
+    with pytest.raises(ValueError, match="BatchNorm1d"):
+        fit_ensemble(normed, None, (x, x), seeds=(0, 1))
+
+
+def test_plain_training_lowers_the_prediction_loss() -> None:
+    task = two_body(8, 2)
+    model = MLP((8,), (8,), hidden=(16,))
+    history = fit(
+        model, None, (task.x_train, task.y_train), epochs=40, lr=1e-2, device="cpu", progress=False
+    )
+    losses = history.column("prediction")
+    assert losses[-1] < 0.5 * losses[0]
+    assert set(history.records[0]) == {"epoch", "prediction", "lr", "range", "seconds"}
