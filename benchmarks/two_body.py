@@ -1,8 +1,7 @@
 """The demo on three seeds, timed as a user would see it; and on the paper's orbits, if given.
 
 Writes benchmarks/results/two_body.json and the README's picture. The paper's orbits are read from
-LIEAUGMENTER_DATA/two_body/two_body_orbits.npz: `coords` and `test_coords`, (n, 20, 8) in the order
-qx1 qx2 qy1 qy2 px1 px2 py1 py2.
+LIEAUGMENTER_DATA/two_body/two_body_orbits.npz.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import torch
 
 from lieaugmenter import SymmetryRegressor
 from lieaugmenter.analysis.compare import absolute_cosine
-from lieaugmenter.data.dynamics import FEATURES, true_generator, windows
+from lieaugmenter.data.dynamics import two_body_from_file
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.orbits import orbits
@@ -32,8 +31,6 @@ from lieaugmenter.runs import RunFolder, environment, write_json
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "two_body.json"
 PICTURE = HERE.parent / "docs" / "images" / "two_body.png"
-# Our order (q1x, q1y, p1x, p1y, q2x, …) in the reference file's columns.
-REFERENCE_COLUMNS = [0, 2, 4, 6, 1, 3, 5, 7]
 
 
 def demo(seed: int, folder: Path) -> dict[str, Any]:
@@ -58,9 +55,7 @@ def demo(seed: int, folder: Path) -> dict[str, Any]:
 
 def on_reference(path: Path, seed: int) -> dict[str, Any]:
     """The demo's setting on the paper's own orbits."""
-    with np.load(path, allow_pickle=False) as arrays:
-        train, test = (arrays[name][..., REFERENCE_COLUMNS] for name in ("coords", "test_coords"))
-    (x, y), (x_test, y_test) = windows(train, 1), windows(test, 1)
+    task = two_body_from_file(path)
     start = time.perf_counter()
     model = SymmetryRegressor(
         "mlp",
@@ -72,20 +67,21 @@ def on_reference(path: Path, seed: int) -> dict[str, Any]:
         epochs=100,
         validation=0.05,
         random_state=seed,
-        feature_names=list(FEATURES),
+        feature_names=list(task.feature_names),
         device="cpu",
-    ).fit(x.numpy(), y.numpy())
+    ).fit(task.x_train.numpy(), task.y_train.numpy())
     seconds = time.perf_counter() - start
 
     def error(views: int) -> float:
-        return float(np.square(model.predict(x_test.numpy(), views=views) - y_test.numpy()).mean())
+        predicted = model.predict(task.x_test.numpy(), views=views)
+        return float(np.square(predicted - task.y_test.numpy()).mean())
 
     learned = torch.from_numpy(model.generators_)
     return {
         "seed": seed,
         "seconds": seconds,
-        "samples": [len(x), len(x_test)],
-        "cosine": float(absolute_cosine(learned, true_generator()).max()),
+        "samples": [len(task.x_train), len(task.x_test)],
+        "cosine": float(absolute_cosine(learned, task.generator).max()),
         "averaged_mse": error(10),
         "direct_mse": error(0),
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +62,24 @@ def read_data(path: str | Path, target: str = "y") -> Table:
     return table
 
 
-def _read_npz(path: Path, target: str) -> Table:
+def read_arrays(path: Path, names: Sequence[str], hint: str = "") -> dict[str, np.ndarray]:
+    """The named arrays of an .npz.
+
+    Parameters
+    ----------
+    path
+        The file.
+    names
+        The arrays to read.
+    hint
+        What to do if one is missing: the end of that message.
+
+    Raises
+    ------
+    DataError
+        For a file that is damaged, too large, or without one of the arrays, and for pickled
+        objects.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
@@ -72,21 +89,19 @@ def _read_npz(path: Path, target: str) -> Table:
                 f"GiB are read"
             )
         with np.load(path, allow_pickle=False) as arrays:
-            names = list(arrays.files)
-            for needed in ("X", target):
-                if needed not in names:
-                    raise DataError(
-                        f"{path}: no array {needed!r}; the file has {', '.join(names) or 'none'}. "
-                        f"An .npz needs X and the target (name it with --target)"
-                    )
-            x, y = arrays["X"], arrays[target]
+            for name in names:
+                if name not in arrays.files:
+                    found = ", ".join(arrays.files) or "none"
+                    raise DataError(f"{path}: no array {name!r}; the file has {found}{hint}")
+            return {name: arrays[name] for name in names}
     except DataError:
         raise
     except ValueError as error:
-        if "allow_pickle" in str(error) or "pickle" in str(error).lower():
+        if "pickle" in str(error).lower():
+            plain = ", ".join(f"{name}={name}" for name in names)
             raise DataError(
                 f"{path}: holds pickled Python objects, which are never loaded because they can "
-                f"run code. Save plain numeric arrays: np.savez(path, X=X, {target}={target})"
+                f"run code. Save plain numeric arrays: np.savez(path, {plain})"
             ) from None
         raise DataError(f"{path}: damaged .npz file ({error})") from None
     except (
@@ -98,6 +113,12 @@ def _read_npz(path: Path, target: str) -> Table:
         NotImplementedError,
     ) as error:
         raise DataError(f"{path}: not a readable .npz file ({error})") from None
+
+
+def _read_npz(path: Path, target: str) -> Table:
+    hint = ". An .npz needs X and the target (name it with --target)"
+    arrays = read_arrays(path, ("X", target), hint)
+    x, y = arrays["X"], arrays[target]
     for name, array in (("X", x), (target, y)):
         if array.dtype.kind not in "biufUS" or (name == "X" and array.dtype.kind in "US"):
             raise DataError(f"{path}: {name} has dtype {array.dtype}; numbers are needed")

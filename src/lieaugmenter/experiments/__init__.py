@@ -1,0 +1,1 @@
+"""The paper, experiment by experiment, with its own numbers beside ours."""
