@@ -21,6 +21,37 @@ def absolute_cosine(a: Float[Tensor, "*x d d"], b: Float[Tensor, "*y d d"]) -> T
     return (inner / (_norm(a) * _norm(b))).abs().clamp(max=1.0)
 
 
+def cosine_on_data(
+    learned: Float[Tensor, "d d"],
+    truth: Float[Tensor, "d d"],
+    x: Float[Tensor, "*n d"],
+    tolerance: float = 1e-4,
+) -> float:
+    """`absolute_cosine` of two generators as they act on the span of the data.
+
+    Matrices that differ only off that span move every sample alike: where q₂ = -q₁, turning q₂ is
+    the same as turning -q₁.
+
+    Parameters
+    ----------
+    learned, truth
+        The generators.
+    x
+        The data, one vector in each row.
+    tolerance
+        Directions in which the data are smaller than this fraction of the largest do not count.
+    """
+    vectors = x.reshape(-1, x.shape[-1]).double()
+    sizes, directions = torch.linalg.eigh(vectors.mT @ vectors)
+    span = directions[:, sizes > tolerance**2 * sizes.max()]
+    return float(absolute_cosine(_restricted(learned, span), _restricted(truth, span)))
+
+
+def _restricted(generator: Tensor, span: Float[Tensor, "d k"]) -> Float[Tensor, "d d"]:
+    """A generator before which everything off the span is dropped."""
+    return generator.double() @ span @ span.mT
+
+
 def frobenius_projection(
     learned: Float[Tensor, "*x d d"], truth: Float[Tensor, "*y d d"]
 ) -> Tensor:

@@ -19,7 +19,7 @@ from lieaugmenter.actions import (
     VectorAction,
 )
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
-from lieaugmenter.learning import vector_step
+from lieaugmenter.learning import vector_kernels, vector_step
 from lieaugmenter.learning.averaging import averaged, call, check_average, in_chunks
 from lieaugmenter.learning.objective import Loss, Objective, Parts, prediction_loss
 from lieaugmenter.lie.basis import GeneratorBasis, block_mask
@@ -29,6 +29,7 @@ from lieaugmenter.lie.samplers import LearnableRange, Sampler, Uniform, make_sam
 
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
+_NON_TRIVIALITY = ("similarity", "proximity")
 # Beyond this range elements mean nothing, and the series of one generator would take for ever.
 _LARGEST_REACH = 500.0
 _MOST_VIEWS = 100_000
@@ -204,6 +205,9 @@ class LieAugmenter(nn.Module):
         self.register_buffer(
             "vector_terms", torch.tensor(chosen, dtype=torch.int64), persistent=False
         )
+        self._weighed_for = 1.0
+        self._weigh()
+        self.register_load_state_dict_post_hook(_recount)
 
     @property
     def generators(self) -> Float[Tensor, "c d d"]:
@@ -292,11 +296,7 @@ class LieAugmenter(nn.Module):
             Originals and views in one batch, (batch · (K + 1), …), for the model to predict; and
             the function that turns these predictions into the loss.
         """
-        self.action.check(x, "x")
-        n = batch_size(x)
-        y = self._check_labels(y, n)
-        if self.training and torch.is_grad_enabled() and not _capturing():
-            self.sampler.advance()
+        y = self._begin(x, y)
         if self._gradients_by_hand and _alike(x, y, self.basis.raw):
             return self._prepare_by_hand(x, y, generator)
         joined, terms_of = self._prepare(x, y, generator)
@@ -306,6 +306,44 @@ class LieAugmenter(nn.Module):
             return as_loss(torch.dot(terms, self.term_weights.to(terms.dtype)), self._terms, terms)
 
         return joined, finish
+
+    def _begin(self, x: Batch, y: Tensor) -> Tensor:
+        """Check a batch and count the step; the labels in the form that the terms need."""
+        self.action.check(x, "x")
+        y = self._check_labels(y, batch_size(x))
+        if self.training and torch.is_grad_enabled() and not _capturing():
+            self.advance()
+        return y
+
+    def advance(self) -> None:
+        """Count one training step of the warm-up."""
+        self.sampler.advance()
+        self._weigh()
+
+    def recount(self) -> None:
+        """Take the state of the warm-up from its buffers, after they were written from outside."""
+        self.sampler.recount()
+        self._weigh()
+
+    @torch.no_grad()
+    def _weigh(self) -> None:
+        """Weigh the non-triviality terms by the inverse square of the share of the range in use.
+
+        What they see of a motion shrinks with the square of its size. At a small range they would
+        be outvoted by doing nothing; so weighed they say at every range what they say at the full
+        one.
+        """
+        share = self.sampler.share
+        if share == self._weighed_for:
+            return
+        self._weighed_for = share
+        for names, weights in (
+            (self._terms, self.term_weights),
+            (_VECTOR_TERMS, self.vector_weights),
+        ):
+            for i, name in enumerate(names):
+                if name in _NON_TRIVIALITY:
+                    weights[i] = getattr(self.objective, name) / share**2
 
     def _prepare(
         self, x: Batch, y: Tensor, generator: torch.Generator | None
@@ -355,20 +393,19 @@ class LieAugmenter(nn.Module):
     def _prepare_by_hand(
         self, x: Tensor, y: Tensor, generator: torch.Generator | None
     ) -> tuple[Batch, Callable[[Tensor], Loss]]:
-        """The loss by `vector_step`: the numbers of `_prepare`, faster."""
-        n, d, views = len(x), self.action.dim, self.n_views
+        """The loss by `vector_step` or its kernels: the numbers of `_prepare`, faster."""
+        if self._by_kernels(x, y):
+            joined, finish_all = prepare_by_kernels([self], x[None], y[None], [generator])
+            return joined[0], lambda predictions: finish_all(predictions[None])[0]
+        n, views = len(x), self.n_views
         weights = self.sampler((n, views, 1, 1), generator).view(n, views)
-        vectors = x.reshape(n, -1, d)
-        n_inputs = vectors.shape[1]
-        labels_move = type(self.output) is not InvariantAction
-        if labels_move:
-            vectors = torch.cat([vectors, y.reshape(n, -1, d)], dim=1)
+        vectors, n_inputs = self._vectors(x, y)
         basis = self.basis
         joined, y_views, regularisers = vector_step.augment(
             basis.raw, basis.mask, basis.norm, weights, vectors, n_inputs, self._bound
         )
         flat = y.reshape(n, -1)
-        y_views = y_views.reshape(n, views, -1) if labels_move else flat.unsqueeze(1)
+        y_views = y_views.reshape(n, views, -1) if self._labels_move else flat.unsqueeze(1)
 
         def finish(predictions: Tensor) -> Loss:
             shaped_like(predictions[:n], y)  # raises if it does not fit
@@ -382,6 +419,28 @@ class LieAugmenter(nn.Module):
             return as_loss(total, self._terms, terms.index_select(0, self.vector_terms))
 
         return joined.view(-1, *x.shape[1:]), finish
+
+    @property
+    def _labels_move(self) -> bool:
+        return type(self.output) is not InvariantAction
+
+    def _vectors(self, x: Tensor, y: Tensor) -> tuple[Float[Tensor, "batch n d"], int]:
+        """All vectors of a sample that one element moves, and how many are the input's."""
+        d = self.action.dim
+        vectors = x.reshape(len(x), -1, d)
+        if not self._labels_move:
+            return vectors, vectors.shape[1]
+        return torch.cat([vectors, y.reshape(len(y), -1, d)], dim=1), vectors.shape[1]
+
+    def _by_kernels(self, x: Tensor, y: Tensor) -> bool:
+        """Whether the step is one for `vector_kernels`."""
+        numbers = x[0].numel() + (y[0].numel() if self._labels_move else 0)
+        return (
+            x.is_cuda
+            and x.dtype == torch.float32
+            and vector_kernels.available()
+            and vector_kernels.fits(self.action.dim, numbers // self.action.dim, self.n_views)
+        )
 
     @property
     def _bound(self) -> float:
@@ -552,6 +611,12 @@ class Unaugmented(nn.Module):
 
         return x, finish
 
+    def advance(self) -> None:
+        """There is no warm-up to count."""
+
+    def recount(self) -> None:
+        """There is none to take from anywhere."""
+
 
 class JointModule(nn.Module):
     """A predictor and its augmenter as one module: ``joint(x, y)`` is the loss.
@@ -572,6 +637,118 @@ def map_tensors_pairwise(x: Batch, views: Batch) -> Batch:
     """Originals and views in one batch: (batch, …) and (batch, K, …) to (batch · (K + 1), …)."""
     flat = iter(tensors_of(views))
     return map_tensors(lambda t: torch.cat([t.to((v := next(flat)).dtype), v.flatten(0, 1)]), x)
+
+
+def prepare_members(
+    members: Sequence[LieAugmenter | Unaugmented],
+    x: Batch,
+    y: Tensor,
+    generators: Sequence[torch.Generator],
+) -> tuple[Batch, Callable[[Tensor], list[Loss]]]:
+    """`LieAugmenter.prepare` for every member of an ensemble, made alike.
+
+    Parameters
+    ----------
+    members
+        The augmenters.
+    x, y
+        Batches, one for each member: (members, batch, …).
+    generators
+        Sources of the members' coefficients.
+
+    Returns
+    -------
+    tuple
+        What the models are to predict, (members, batch · (K + 1), …); and the function from their
+        predictions to the losses.
+    """
+    first = members[0]
+    if (
+        isinstance(first, LieAugmenter)
+        and first._gradients_by_hand
+        and _alike(x, y, first.basis.raw)
+        and first._by_kernels(x[0], y[0])
+    ):
+        alike = [member for member in members if isinstance(member, LieAugmenter)]
+        for i, member in enumerate(alike):
+            member._begin(x[i], y[i])
+        return prepare_by_kernels(alike, x, y, generators)
+    halves = [
+        member.prepare(map_tensors(lambda t, i=i: t[i], x), y[i], generator)
+        for i, (member, generator) in enumerate(zip(members, generators, strict=True))
+    ]
+
+    def finish(predictions: Tensor) -> list[Loss]:
+        return [end(predictions[i]) for i, (_, end) in enumerate(halves)]
+
+    return _stack_batches([joined for joined, _ in halves]), finish
+
+
+def _stack_batches(batches: Sequence[Batch]) -> Batch:
+    """Batches of the members, (batch, …) each, as one of (S, batch, …)."""
+    columns = zip(*(tensors_of(batch) for batch in batches), strict=True)
+    stacked = iter([torch.stack(column) for column in columns])
+    return map_tensors(lambda _: next(stacked), batches[0])
+
+
+def prepare_by_kernels(
+    members: Sequence[LieAugmenter],
+    x: Float[Tensor, "members batch *n"],
+    y: Float[Tensor, "members batch *out"],
+    generators: Sequence[torch.Generator | None],
+) -> tuple[Tensor, Callable[[Tensor], list[Loss]]]:
+    """`LieAugmenter.prepare` for members made alike, all of them in the same few kernels.
+
+    Parameters
+    ----------
+    members
+        Augmenters of vectors under one generator.
+    x, y
+        Checked batches, one for each member.
+    generators
+        Sources of the members' coefficients.
+
+    Returns
+    -------
+    tuple
+        What the models are to predict, (members, batch · (K + 1), …); and the function from their
+        predictions to the losses.
+    """
+    first, (s, n) = members[0], y.shape[:2]
+    views, basis = first.n_views, first.basis
+    weights = [
+        member.sampler((n, views, 1, 1), generator).view(n, views)
+        for member, generator in zip(members, generators, strict=True)
+    ]
+    vectors, n_inputs = first._vectors(x.flatten(0, 1), y.flatten(0, 1))
+    joined, y_views, regularisers = vector_kernels.augment(
+        torch.cat([member.basis.raw for member in members]),
+        basis.mask,
+        basis.norm,
+        torch.stack(weights),
+        vectors.unflatten(0, (s, n)),
+        n_inputs,
+        first._bound,
+    )
+    flat = y.reshape(s, n, -1)
+
+    def finish(predictions: Tensor) -> list[Loss]:
+        shaped_like(predictions[0, :n], y[0])  # raises if it does not fit
+        totals, terms = vector_kernels.total(
+            predictions.reshape(s, -1, flat.shape[-1]),
+            flat,
+            y_views if first._labels_move else flat.unsqueeze(2),
+            regularisers,
+            first.vector_weights,
+        )
+        terms = terms.index_select(1, first.vector_terms)
+        return [as_loss(totals[i], first._terms, terms[i]) for i in range(s)]
+
+    return joined.view(s, -1, *x.shape[2:]), finish
+
+
+def _recount(augmenter: LieAugmenter, _: object) -> None:
+    augmenter.recount()
 
 
 def joint_mask(action: Action, mask: Tensor | None, blocks: Sequence[int] | None) -> Tensor | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -46,9 +47,13 @@ class TensorBatches:
     def __len__(self) -> int:
         return -(-len(self.y) // self.size)
 
-    def epoch(self, index: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor]]:
+    def order(self, index: int) -> Int[Tensor, " n"]:
+        """The order of the samples in epoch `index`."""
         rng = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
-        order = torch.randperm(len(self.y), generator=rng).to(self.y.device)
+        return torch.randperm(len(self.y), generator=rng).to(self.y.device)
+
+    def epoch(self, index: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor]]:
+        order = self.order(index)
         for start in range(skip * self.size, len(order), self.size):
             chosen = order[start : start + self.size]
             x = map_tensors(lambda t, at=chosen: t[at].to(self.device, non_blocking=True), self.x)

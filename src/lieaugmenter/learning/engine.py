@@ -246,7 +246,7 @@ class _Trainer:
                 self.graph = self._try_capture(x, y)
             # The last batch of an epoch may be smaller: it takes the plain way.
             if self.graph is not None and self.graph.fits(x, y):
-                self.augmenter.sampler.advance()
+                self.augmenter.advance()
                 self.recent.append(self.graph.replay(x, y))
                 return
         self.recent.append(self._eager_step(x, y))
@@ -271,14 +271,14 @@ class _Trainer:
 
     def _try_capture(self, x: Batch, y: Tensor) -> CapturedStep | None:
         try:
-            return CapturedStep(self._eager_step, x, y, self._state)
+            return CapturedStep(self._eager_step, (x, y), self._state)
         except RuntimeError as error:
             # A network that waits for the device, or changes shapes, runs step by step instead.
             self.capture = False
             warnings.warn(f"this step cannot be captured in a CUDA graph ({error})", stacklevel=2)
             return None
         finally:
-            self.augmenter.sampler.recount()
+            self.augmenter.recount()
 
     def _state(self) -> list[Tensor]:
         """Every tensor that a step changes."""
@@ -409,9 +409,9 @@ class CapturedStep:
     Parameters
     ----------
     step
-        Takes a batch and labels, trains on them and returns the terms.
-    x, y
-        A batch of the shapes to record.
+        Takes the inputs, trains on them and returns the terms.
+    inputs
+        Batches of the shapes to record.
     state
         Every tensor that a step changes; the steps taken to record it are undone.
     generators
@@ -420,15 +420,14 @@ class CapturedStep:
 
     def __init__(
         self,
-        step: Callable[[Batch, Tensor], Tensor],
-        x: Batch,
-        y: Tensor,
+        step: Callable[..., Tensor],
+        inputs: Sequence[Batch],
         state: Callable[[], list[Tensor]],
         generators: Sequence[torch.Generator] = (),
     ) -> None:
-        self.x = map_tensors(torch.clone, x)
-        self.y = y.clone()
-        before = {tensor.data_ptr(): tensor.clone() for tensor in state()}
+        self.inputs = [map_tensors(torch.clone, batch) for batch in inputs]
+        # Detached: a copy with a history would tie the weights to the stream it was made on.
+        before = {tensor.data_ptr(): tensor.detach().clone() for tensor in state()}
         random = torch.cuda.get_rng_state()
         own = [generator.get_state() for generator in generators]
         side = torch.cuda.Stream()
@@ -439,10 +438,10 @@ class CapturedStep:
         try:
             with torch.cuda.stream(side):
                 for _ in range(_CAPTURE_WARMUP):
-                    step(self.x, self.y)
+                    step(*self.inputs)
             torch.cuda.current_stream().wait_stream(side)
             with torch.cuda.graph(self.graph):
-                self.terms = step(self.x, self.y)
+                self.terms = step(*self.inputs)
         finally:
             with torch.no_grad():
                 for tensor in state():
@@ -453,18 +452,21 @@ class CapturedStep:
             for generator, kept in zip(generators, own, strict=True):
                 generator.set_state(kept)
 
-    def fits(self, x: Batch, y: Tensor) -> bool:
-        """Whether a batch has the shapes that were recorded."""
-        recorded, new = [*tensors_of(self.x), self.y], [*tensors_of(x), y]
-        return [t.shape for t in recorded] == [t.shape for t in new]
+    def fits(self, *inputs: Batch) -> bool:
+        """Whether batches have the shapes that were recorded."""
+        pairs = zip(self._tensors(self.inputs), self._tensors(inputs), strict=True)
+        return all(recorded.shape == new.shape for recorded, new in pairs)
 
-    def replay(self, x: Batch, y: Tensor) -> Tensor:
-        """Train on a batch; the terms."""
-        for static, new in zip(tensors_of(self.x), tensors_of(x), strict=True):
+    def replay(self, *inputs: Batch) -> Tensor:
+        """Train on the inputs; the terms."""
+        for static, new in zip(self._tensors(self.inputs), self._tensors(inputs), strict=True):
             static.copy_(new)
-        self.y.copy_(y)
         self.graph.replay()
         return self.terms.clone()
+
+    @staticmethod
+    def _tensors(inputs: Sequence[Batch]) -> list[Tensor]:
+        return [tensor for batch in inputs for tensor in tensors_of(batch)]
 
 
 def optimizer_tensors(optimizer: Optimizer) -> list[Tensor]:

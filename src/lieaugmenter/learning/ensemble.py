@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.optim import Optimizer
 
-from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
-from lieaugmenter.learning.augmenter import LieAugmenter, Unaugmented
+from lieaugmenter.actions.base import Batch, map_tensors
+from lieaugmenter.learning.augmenter import LieAugmenter, Unaugmented, prepare_members
 from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.engine import (
     SCHEDULES,
@@ -89,7 +90,7 @@ def fit_ensemble(
     _check_alike(models)
     where = pick_device(device)
     batches = [TensorBatches(*train, batch_size, seed=seed, device=where) for seed in seeds]
-    stack = _Stack(models, learners, seeds, where, lr)
+    stack = _Stack(models, learners, seeds, (batches[0].x, batches[0].y), where, lr)
     total = epochs * len(batches[0])
     bar = TextProgress(total) if progress else None
     histories = [History() for _ in seeds]
@@ -97,10 +98,11 @@ def fit_ensemble(
         for epoch in range(epochs):
             started = time.monotonic()
             terms: list[Tensor] = []
-            for members in zip(*(own.epoch(epoch) for own in batches), strict=True):
+            orders = torch.stack([own.order(epoch) for own in batches])
+            for chosen in orders.split(batches[0].size, dim=1):
                 done = epoch * len(batches[0]) + len(terms)
                 set_rate(stack.optimizer, rate_at(done / total, lr, schedule))
-                terms.append(stack.step(*_stacked(members), capture=capture))
+                terms.append(stack.step(chosen, capture=capture))
             means = torch.stack(terms).mean(0).cpu().double()
             seconds = (time.monotonic() - started) / len(seeds)
             for member, history in enumerate(histories):
@@ -130,6 +132,7 @@ class _Stack:
         models: Sequence[nn.Module],
         learners: Sequence[LieAugmenter | Unaugmented],
         seeds: Sequence[int],
+        train: tuple[Batch, Tensor],
         device: torch.device,
         lr: float,
     ) -> None:
@@ -139,6 +142,7 @@ class _Stack:
         # The skeleton into which the stacked weights are put; its own are never used.
         self.skeleton = copy.deepcopy(models[0]).to("meta")
         self.learners = learners
+        self.x, self.y = train
         self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
         groups = [{"params": list(self.parameters.values())}]
         groups += [trainable(learner, **learner.optimizer_options) for learner in learners]
@@ -146,31 +150,25 @@ class _Stack:
         self.device = device
         self.graph: CapturedStep | None = None
 
-    def step(self, x: Batch, y: Tensor, *, capture: bool) -> Tensor:
-        """One step of all members on stacked batches (S, batch, …); the terms, (S, terms)."""
+    def step(self, chosen: Int[Tensor, "members batch"], *, capture: bool) -> Tensor:
+        """One step of all members, each on the samples chosen for it; the terms, (S, terms)."""
         if not capture or self.device.type != "cuda":
-            return self._step(x, y)
+            return self._step(chosen)
         if self.graph is None:
-            self.graph = CapturedStep(self._step, x, y, self._state, self.generators)
+            self.graph = CapturedStep(self._step, (chosen,), self._state, self.generators)
             for learner in self.learners:
-                learner.sampler.recount()
-        if not self.graph.fits(x, y):
-            return self._step(x, y)
+                learner.recount()
+        if not self.graph.fits(chosen):
+            return self._step(chosen)
         for learner in self.learners:
-            learner.sampler.advance()
-        return self.graph.replay(x, y)
+            learner.advance()
+        return self.graph.replay(chosen)
 
-    def _step(self, x: Batch, y: Tensor) -> Tensor:
+    def _step(self, chosen: Int[Tensor, "members batch"]) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
-        halves = [
-            learner.prepare(map_tensors(lambda t, s=s: t[s], x), y[s], generator)
-            for s, (learner, generator) in enumerate(
-                zip(self.learners, self.generators, strict=True)
-            )
-        ]
-        joined = _stack_batches([batch for batch, _ in halves])
-        predictions = vmap(self._call)(self.parameters, self.buffers, joined)
-        losses = [finish(predictions[s]) for s, (_, finish) in enumerate(halves)]
+        x, y = map_tensors(lambda t: t[chosen], self.x), self.y[chosen]
+        joined, finish = prepare_members(self.learners, x, y, self.generators)
+        losses = finish(vmap(self._call)(self.parameters, self.buffers, joined))
         # A member's loss depends on its own weights alone, so one sum serves all.
         torch.stack([*losses]).sum().backward()
         self.optimizer.step()
@@ -189,17 +187,6 @@ class _Stack:
         for member, model in enumerate(models):
             for name, parameter in model.named_parameters():
                 parameter.copy_(self.parameters[name][member])
-
-
-def _stack_batches(batches: Sequence[Batch]) -> Batch:
-    """Batches of the members, (batch, …) each, as one of (S, batch, …)."""
-    columns = zip(*(tensors_of(batch) for batch in batches), strict=True)
-    stacked = iter([torch.stack(column) for column in columns])
-    return map_tensors(lambda _: next(stacked), batches[0])
-
-
-def _stacked(members: Sequence[tuple[Batch, Tensor]]) -> tuple[Batch, Tensor]:
-    return _stack_batches([x for x, _ in members]), torch.stack([y for _, y in members])
 
 
 def _check_alike(models: Sequence[nn.Module]) -> None:

@@ -57,9 +57,20 @@ class Sampler(nn.Module, ABC):
         if self._steps_taken >= self.warmup_steps:
             return
         self._steps_taken += 1
-        progress = self._steps_taken / self.warmup_steps
         self.step.fill_(self._steps_taken)
-        self.grown.fill_(self.warmup_start + (1.0 - self.warmup_start) * progress)
+        self.grown.fill_(self._grown_to())
+
+    def _grown_to(self) -> float:
+        """The value of `grown`, without asking the device."""
+        if not self.warmup_steps:
+            return 1.0
+        progress = min(1.0, self._steps_taken / self.warmup_steps)
+        return self.warmup_start + (1.0 - self.warmup_start) * progress
+
+    @property
+    def share(self) -> float:
+        """The fraction of the full range that draws make use of."""
+        return self._grown_to()
 
     def recount(self) -> None:
         """Take the count of steps from the buffer, after it was written from outside."""
@@ -117,6 +128,10 @@ class IntegerGrid(Sampler):
         super().__init__(range, warmup_steps=warmup_steps, warmup_start=warmup_start)
         if range != int(range):
             raise ValueError(f"range={range}: an integer grid needs a whole number")
+
+    @property
+    def share(self) -> float:
+        return max(1.0, round(self.range * self._grown_to())) / self.range
 
     def forward(
         self, shape: tuple[int, ...], generator: torch.Generator | None = None

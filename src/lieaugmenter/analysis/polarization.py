@@ -1,0 +1,160 @@
+"""The symmetry that a trained predictor has (LieGG, Moskalev et al. 2022).
+
+The Lie derivative of a predictor is linear in the generator. Its mean square is a quadratic form on
+generators, and those on which it vanishes are the predictor's symmetry: an eigenvalue problem, with
+nothing to train.
+
+LieGG compares generators of one Frobenius norm. Here they are compared at one displacement of the
+samples: otherwise those that touch only the small features come first, as momenta do before the
+rotation in two-body orbits, and those that move nothing before all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
+from lieaugmenter.analysis.equivariance import lie_derivative
+
+
+@dataclass(frozen=True)
+class Polarization:
+    """Generators in the order in which a predictor respects them.
+
+    Attributes
+    ----------
+    spectrum
+        E‖J_Ψ(x)·(Lx) - LΨ(x)‖² / E‖Lx‖² of each generator L, ascending and in float64: LieGG's
+        σ²/N, for generators that move the samples by a mean square of 1. It is 0 for a symmetry.
+    generators
+        (m, d, d), each of Frobenius norm 1. What they do to the samples is orthogonal; compare it
+        with `displacement_cosines`.
+    idle
+        (k, d, d), orthonormal: directions that move no sample. Along them a predictor's derivative
+        says nothing, so they are kept out of the spectrum, and a generator is known only up to
+        adding them.
+    """
+
+    spectrum: Float[Tensor, " m"]
+    generators: Float[Tensor, "m d d"]
+    idle: Float[Tensor, "k d d"]
+
+    @property
+    def variance(self) -> float:
+        """The symmetry variance: the least of the spectrum."""
+        return float(self.spectrum[0])
+
+    def span(self, n: int) -> Float[Tensor, "n d d"]:
+        """The n generators that the predictor respects best."""
+        return self.generators[:n]
+
+
+@torch.no_grad()
+def polarize(
+    model: Callable[[Batch], Tensor],
+    x: Batch,
+    *,
+    action: Action,
+    output: Action,
+    candidates: Float[Tensor, "n d d"] | None = None,
+    chunk: int = 1024,
+    tolerance: float = 1e-5,
+) -> Polarization:
+    """Order all generators by how well a predictor respects them.
+
+    Parameters
+    ----------
+    model
+        Ψ, differentiable, one sample at a time (batch normalisation in evaluation mode).
+    x
+        Samples.
+    action, output
+        How generators act on inputs and on outputs.
+    candidates
+        Matrices that span the generators to look among; all that the action allows unless given.
+    chunk
+        Samples at once. Memory does not grow with the number of samples.
+    tolerance
+        A direction is idle when its root mean square displacement is up to this fraction of the
+        largest.
+
+    Examples
+    --------
+    Lengths do not change when the plane turns:
+
+    >>> from lieaugmenter.actions import InvariantAction, VectorAction
+    >>> def length(x):
+    ...     return x.norm(dim=-1, keepdim=True)
+    >>> x = torch.randn(50, 2, dtype=torch.float64)
+    >>> found = polarize(length, x, action=VectorAction(2), output=InvariantAction())
+    >>> found.variance < 1e-12, bool(torch.allclose(found.span(1), -found.span(1).mT))
+    (True, True)
+    """
+    reference, n = tensors_of(x)[0], batch_size(x)
+    candidates = entries(action.mask) if candidates is None else candidates
+    directions = _orthonormal(candidates.flatten(1)).unflatten(1, candidates.shape[1:])
+    directions = directions.to(reference)
+    defects = reference.new_zeros(len(directions), len(directions), dtype=torch.float64)
+    displacements = torch.zeros_like(defects)
+    for start in range(0, n, chunk):
+        piece = map_tensors(lambda t, at=start: t[at : at + chunk], x)
+        moved = [action.moving(action.differential(e, piece)) for e in directions]
+        residuals = [
+            lie_derivative(model, piece, e, action=action, output=output) for e in directions
+        ]
+        displacements += _gram(moved) / n
+        defects += _gram(residuals) / n
+    sizes, axes = torch.linalg.eigh(displacements)
+    moves = sizes > tolerance**2 * sizes[-1]
+    if not bool(moves.any()):
+        raise ValueError("no candidate moves any sample: there is no symmetry to look for")
+    # In these coordinates every generator of length 1 moves the samples by a mean square of 1.
+    whitening = axes[:, moves] / sizes[moves].sqrt()
+    spectrum, turned = torch.linalg.eigh(whitening.mT @ defects @ whitening)
+    found = whitening @ turned
+
+    def combined(columns: Tensor) -> Tensor:
+        return torch.einsum("nm,nij->mij", columns.to(directions), directions)
+
+    generators, idle = combined(found / found.norm(dim=0)), combined(axes[:, ~moves])
+    return Polarization(spectrum.clamp_min(0.0), generators, idle)
+
+
+@torch.no_grad()
+def displacement_cosines(
+    a: Float[Tensor, "m d d"], b: Float[Tensor, "n d d"], x: Batch, *, action: Action
+) -> Float[Tensor, " k"]:
+    """Cosines of the principal angles between what two spans of generators do to the samples.
+
+    Largest first; all 1 when they move the samples alike, whatever they would do elsewhere. Entries
+    of a generator count as the features do that they act on.
+    """
+    reference = tensors_of(x)[0]
+
+    def displacements(basis: Tensor) -> Tensor:
+        moved = [action.moving(action.differential(e, x)) for e in basis.to(reference)]
+        return _orthonormal(torch.stack(moved).flatten(1))
+
+    return torch.linalg.svdvals(displacements(a) @ displacements(b).mT).clamp(max=1.0)
+
+
+def entries(mask: Float[Tensor, "d d"]) -> Float[Tensor, "n d d"]:
+    """One elementary matrix for each entry of the mask."""
+    return torch.diag(mask.flatten())[mask.flatten() != 0].unflatten(1, mask.shape)
+
+
+def _orthonormal(rows: Float[Tensor, "n k"]) -> Float[Tensor, "r k"]:
+    """An orthonormal basis of the span, in double precision; dependent rows count once."""
+    _, sizes, directions = torch.linalg.svd(rows.double(), full_matrices=False)
+    return directions[sizes > 1e-6 * sizes.max()]
+
+
+def _gram(vectors: list[Float[Tensor, "batch k"]]) -> Float[Tensor, "n n"]:
+    """Inner products, summed over the batch in double precision."""
+    rows = torch.stack(vectors).flatten(1).double()
+    return rows @ rows.mT

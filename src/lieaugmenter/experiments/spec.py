@@ -1,0 +1,274 @@
+"""The experiments by name: which task, which methods, which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lieaugmenter.data.dynamics import out_of_distribution, two_body, two_body_from_file
+from lieaugmenter.data.synthetic import discrete_rotation, no_symmetry, partial_permutation
+from lieaugmenter.data.task import Task
+from lieaugmenter.learning.objective import PAPER_TWO_BODY, Objective
+from lieaugmenter.lie.basis import block_mask
+
+KINDS = (
+    "emlp",
+    "trivial-paper",
+    "trivial",
+    "oracle-paper",
+    "oracle",
+    "augerino",
+    "liegan",
+    "liegg",
+    "lieaugmenter-paper",
+    "lieaugmenter",
+)
+_PAPER = "-paper"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table.
+
+    Attributes
+    ----------
+    kind
+        Of `KINDS`. A kind that ends in ``-paper`` has the paper's settings: a constant learning
+        rate, the full range from the start, data as they are. Its namesake without has this
+        project's: the rate falls as a cosine, the range grows at first, data are scaled. The other
+        methods have the settings that were published for them.
+    variant
+        Which mask (``"mask0"``, ``"mask2"``, ``"mask4"``) or law of the coefficients
+        (``"continuous"``, ``"discrete"``); empty where there is only one.
+    """
+
+    kind: str
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        """As in file names and on the command line."""
+        return f"{self.kind}-{self.variant}" if self.variant else self.kind
+
+    @property
+    def row(self) -> str:
+        """The paper's row to stand beside."""
+        return self.name.replace(_PAPER, "")
+
+    @property
+    def ours(self) -> bool:
+        """Whether it has this project's settings."""
+        return self.kind in ("trivial", "oracle", "lieaugmenter")
+
+    @property
+    def mask(self) -> Float[Tensor, "8 8"] | None:
+        """Entries that may differ from zero, for a two-body variant."""
+        return MASKS.get(self.variant)
+
+
+def _alternating() -> Float[Tensor, "8 8"]:
+    """Positions interact with positions and momenta with momenta."""
+    return torch.kron(torch.eye(2).repeat(2, 2), torch.ones(2, 2))
+
+
+# mask2: four planes that do not interact; mask4: positions and momenta apart; mask0: no mask.
+MASKS: Mapping[str, Tensor] = {
+    "mask2": block_mask([2] * 4).float(),
+    "mask4": _alternating(),
+    "mask0": torch.ones(8, 8),
+}
+
+
+@dataclass(frozen=True)
+class LieGANSettings:
+    """What the published code sets for a task: weight of the cosine, law, initial entries.
+
+    The law is normal with the given deviation, or uniform on the integers up to a number.
+    """
+
+    similarity: float = 1.0
+    deviation: float = 1.0
+    integers: int | None = None
+    scale: float | None = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's experiments.
+
+    Attributes
+    ----------
+    name, title
+        On the command line, and for readers.
+    task
+        Makes the data: from a file if one is given, small for a quick run.
+    methods
+        In the order of the paper's table.
+    objective, range
+        The paper's weights and γ.
+    epochs
+        Of every method.
+    own_objective
+        The weights of this project's runs, chosen on training or validation data.
+    liegan
+        LieGAN's settings for a method.
+    """
+
+    name: str
+    title: str
+    task: Callable[[Path | None, bool], Task]
+    methods: tuple[Method, ...]
+    objective: Objective
+    range: float
+    epochs: int
+    own_objective: Objective
+    liegan: Callable[[Method], LieGANSettings] = lambda method: LieGANSettings()
+    batch_size: int = 64
+    n_views: int = 10
+    lr: float = 1e-3
+    hidden: tuple[int, ...] = (128, 128, 128)
+    quick_epochs: int = 2
+
+    def method(self, name: str) -> Method:
+        """The method of that name."""
+        found = {method.name: method for method in self.methods}
+        if name not in found:
+            raise ValueError(
+                f"{self.name} has no method {name!r}; choose from {', '.join(sorted(found))}"
+            )
+        return found[name]
+
+
+def _two_body_methods() -> tuple[Method, ...]:
+    per_mask = ("augerino", "liegan", "liegg", "lieaugmenter-paper", "lieaugmenter")
+    single = [Method(kind) for kind in KINDS[:5]]
+    masked = [Method(kind, mask) for mask in ("mask0", "mask2", "mask4") for kind in per_mask]
+    return (*single, *masked)
+
+
+def _discrete_methods() -> tuple[Method, ...]:
+    single = [Method(kind) for kind in KINDS[1:8]]
+    laws = [
+        Method(kind, law)
+        for law in ("continuous", "discrete")
+        for kind in ("lieaugmenter-paper", "lieaugmenter")
+    ]
+    return (*single, *laws)
+
+
+def _liegan_two_body(method: Method) -> LieGANSettings:
+    # Masks 2 and 4 as published; without a mask the published default initialisation.
+    return {
+        "mask2": LieGANSettings(similarity=1.0, deviation=1.0, scale=1.0),
+        "mask4": LieGANSettings(similarity=10.0, deviation=3.0, scale=0.01),
+        "mask0": LieGANSettings(similarity=1.0, deviation=1.0),
+    }[method.variant]
+
+
+def _two_body_task(steps: int, shifted: bool) -> Callable[[Path | None, bool], Task]:
+    def make(path: Path | None, quick: bool) -> Task:
+        if path is not None:
+            task = two_body_from_file(path, steps=steps)
+        else:
+            task = two_body(*((40, 40) if quick else (814, 790)), steps=steps)
+        return out_of_distribution(task) if shifted else task
+
+    return make
+
+
+def _two_body(steps: int, shifted: bool) -> Experiment:
+    name = "two-body" + ("" if steps == 1 else f"-{steps}") + ("-ood" if shifted else "")
+    how = "other quadrants" if shifted else "the other half plane"
+    times = "one time step" if steps == 1 else f"{steps} time steps"
+    return Experiment(
+        name=name,
+        title=f"Two-body dynamics, {times} in and out, tested in {how}",
+        task=_two_body_task(steps, shifted),
+        methods=_two_body_methods(),
+        objective=PAPER_TWO_BODY,
+        range=2.0,
+        epochs=100,
+        own_objective=PAPER_TWO_BODY,
+        liegan=_liegan_two_body,
+        quick_epochs=4,
+    )
+
+
+def _sized(make: Callable[..., Task], **options: str) -> Callable[[Path | None, bool], Task]:
+    def task(path: Path | None, quick: bool) -> Task:
+        if path is not None:
+            raise ValueError("this experiment generates its data; there is no file to read")
+        sizes = {"n_train": 2000, "n_validation": 500, "n_test": 500} if quick else {}
+        return make(**sizes, **options)
+
+    return task
+
+
+# The weights of both discrete tasks.
+_DISCRETE = Objective(
+    prediction=1.0, equivariance=5.0, similarity=0.1, sparsity=1e-3, alignment=0.0, proximity=0.0
+)
+_NO_SYMMETRY = Objective(
+    prediction=1.0, equivariance=1.0, similarity=0.1, sparsity=0.1, alignment=0.0, proximity=0.0
+)
+
+
+def _absence(reading: str) -> Experiment:
+    suffix = "" if reading == "variance" else f"-{reading}"
+    return Experiment(
+        name=f"no-symmetry{suffix}",
+        title=f"No symmetry to find; weights of the target of {reading} 0.01",
+        task=_sized(no_symmetry, reading=reading),
+        methods=tuple(Method(kind) for kind in KINDS[1:]),
+        objective=_NO_SYMMETRY,
+        range=5.0,
+        epochs=25,
+        own_objective=_NO_SYMMETRY,
+    )
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        _two_body(1, False),
+        _two_body(1, True),
+        _two_body(3, False),
+        _two_body(3, True),
+        Experiment(
+            name="discrete-rotation",
+            title="Rotations by multiples of 60 degrees",
+            task=_sized(discrete_rotation),
+            methods=_discrete_methods(),
+            objective=_DISCRETE,
+            range=3.0,
+            epochs=50,
+            own_objective=_DISCRETE,
+            liegan=lambda method: LieGANSettings(similarity=1e-2, integers=10),
+        ),
+        Experiment(
+            name="partial-permutation",
+            title="Permutations of three of five coordinates",
+            task=_sized(partial_permutation),
+            methods=_discrete_methods(),
+            objective=_DISCRETE,
+            range=3.0,
+            epochs=50,
+            own_objective=_DISCRETE,
+            liegan=lambda method: LieGANSettings(similarity=1e-2),
+        ),
+        _absence("variance"),
+        _absence("deviation"),
+    )
+}
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"unknown experiment {name!r}; choose from {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]
