@@ -1,3 +1,13 @@
+"""The augmenter's own bookkeeping; what it computes is tested with its parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lieaugmenter import LieAugmenter, Objective
+
+
 def test_non_triviality_weighs_the_same_at_every_range() -> None:
     """At a tenth of the range a rotation moves a tenth as far: its cosine falls a hundredth."""
     objective = Objective(similarity=1.0, proximity=0.5)
