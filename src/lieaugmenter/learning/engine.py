@@ -522,7 +522,7 @@ def make_optimizer(
     factory: Callable[[list[dict[str, Any]]], Optimizer] | None = None,
 ) -> Optimizer:
     """Adam, or what `factory` makes, for the groups that have parameters to train."""
-    groups = [group for group in groups if group["params"]]
+    groups = _merged([group for group in groups if group["params"]])
     if not groups:
         raise ValueError("neither the model nor the augmenter has a parameter to train")
     if factory is not None:
@@ -537,6 +537,20 @@ def make_optimizer(
         rate = torch.tensor(lr, device=device)
         return torch.optim.Adam(groups, lr=rate, fused=True, capturable=True)
     return torch.optim.Adam(groups, lr=lr, fused=device.type == "cpu")
+
+
+def _merged(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Groups with the same options as one: an optimiser's step costs a launch for each group."""
+    merged: list[dict[str, Any]] = []
+    for group in groups:
+        options = {key: value for key, value in group.items() if key != "params"}
+        for known in merged:
+            if {key: value for key, value in known.items() if key != "params"} == options:
+                known["params"] = [*known["params"], *group["params"]]
+                break
+        else:
+            merged.append(dict(group))
+    return merged
 
 
 def trainable(module: nn.Module, **options: Any) -> dict[str, Any]:

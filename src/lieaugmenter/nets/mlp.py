@@ -39,8 +39,19 @@ class MLP(nn.Module):
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]
-        layers.append(nn.Linear(widths[-1], math.prod(out_shape)))
+        layers.append(_lying(nn.Linear(widths[-1], math.prod(out_shape))))
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
         return self.layers(x.flatten(1)).view(len(x), *self.out_shape)
+
+
+def _lying(layer: nn.Linear) -> nn.Linear:
+    """The same layer with its weights stored column by column.
+
+    The layout decides in which order torch multiplies for the gradient of the weights. With few
+    outputs the usual one takes cuBLAS 53 µs instead of 5 (704 × 128 to 8 on an H200), a fifth of a
+    whole training step.
+    """
+    layer.weight = nn.Parameter(layer.weight.detach().mT.contiguous().mT)
+    return layer
