@@ -1,4 +1,4 @@
-"""The command line: demo, discover, resume, report, doctor.
+"""The command line: demo, discover, resume, report, doctor, reproduce.
 
 Results go to standard output, progress to standard error. Exit codes: 0 done, 2 bad input (one
 message, never a traceback), 3 inconclusive with --strict, 130 interrupted.
@@ -30,6 +30,9 @@ from lieaugmenter.analysis.compare import absolute_cosine, frobenius_projection
 from lieaugmenter.data.checkup import examine
 from lieaugmenter.data.dynamics import FEATURES, TwoBody, two_body
 from lieaugmenter.data.files import DataError, Table, read_data
+from lieaugmenter.experiments.results import summary, write_results
+from lieaugmenter.experiments.runner import Settings, run_method
+from lieaugmenter.experiments.spec import EXPERIMENTS, find_experiment
 from lieaugmenter.learning import TrainingDiverged
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.report.findings import Findings
@@ -229,6 +232,77 @@ def doctor(data: Path, *, target: str = "y", json: Json = False) -> int:
         lines.append("nothing to remark")
     _answer(facts, as_json=json, text="\n".join(lines))
     return BAD_INPUT if any(note.level == "error" for note in notes) else 0
+
+
+@app.command
+def reproduce(
+    name: str | None = None,
+    *,
+    list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
+    seeds: int = 3,
+    methods: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    data: Path | None = None,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    device: str = "auto",
+    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("runs/reproduce"),
+    results: Path | None = None,
+    json: Json = False,
+) -> int:
+    """Run one of the paper's experiments, all methods side by side, with the paper's numbers.
+
+    Finished runs are kept and not repeated: the same command continues where it was stopped.
+
+    Parameters
+    ----------
+    name
+        The experiment.
+    list_
+        Show the experiments and their methods.
+    seeds
+        Number of seeds, from 0 on.
+    methods
+        Only these methods.
+    data
+        A file to take the data from (two-body); they are generated without one.
+    quick
+        Little data and few epochs, to see that everything runs; the numbers mean nothing.
+    device
+        auto, cpu or cuda.
+    out
+        Folder of the run folders, one for each experiment, method and seed.
+    results
+        A .json file to collect the results in.
+    """
+    if list_ or name is None:
+        found = {
+            key: [m.name for m in experiment.methods] for key, experiment in EXPERIMENTS.items()
+        }
+        lines = [f"{key}: {EXPERIMENTS[key].title}\n    {', '.join(found[key])}" for key in found]
+        _answer(found, as_json=json, text="\n".join(lines))
+        return 0
+    experiment = find_experiment(name)
+    chosen = [experiment.method(m) for m in methods] if methods else list(experiment.methods)
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds}: at least one is needed")
+    settings = Settings(seeds=range(seeds), source=data, quick=quick, device=device)
+    folder = out / (f"{name}-quick" if quick else name)
+    task = experiment.task(data, quick)
+    found = []
+    try:
+        for method in chosen:
+            found += run_method(experiment, method, task, folder, settings, _complain)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; what is finished is kept in {folder}, and the same command continues"
+        ) from None
+    if results is not None:
+        write_results(experiment, folder, results)
+    _answer(
+        {"experiment": name, "folder": str(folder), "results": found},
+        as_json=json,
+        text="\n".join([experiment.title, *summary(experiment, found), f"runs: {folder}"]),
+    )
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

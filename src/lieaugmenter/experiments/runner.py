@@ -33,11 +33,11 @@ from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.samplers import IntegerGrid, Normal, Uniform
 from lieaugmenter.nets import MLP
-from lieaugmenter.runs import RunFolder, environment, read_json, write_json, write_tensors
+from lieaugmenter.runs import RunError, RunFolder, environment, read_json, write_json, write_tensors
 
 # The share of training over which the range grows, where it does, and the share of the range that
 # it starts from: chosen on orbits that were generated with another seed.
-_WARMUP = 0.5
+_WARMUP = 0.15
 _WARMUP_START = 0.2
 # Equivariance errors are taken on this many test samples, times the number of views.
 _AUDITED = 2000
@@ -50,6 +50,8 @@ class Settings:
     """How an experiment is run, apart from what it is."""
 
     seeds: Sequence[int] = (0, 1, 2)
+    # A file to take the data from; they are generated without one.
+    source: Path | None = None
     quick: bool = False
     device: str = "auto"
     progress: bool = True
@@ -99,28 +101,25 @@ def run_method(
     """
     folders = {seed: out / method.name / f"seed-{seed}" for seed in settings.seeds}
     missing = [seed for seed, folder in folders.items() if not (folder / "result.json").exists()]
+    for seed in folders.keys() - missing:
+        _check_same(folders[seed], _configuration(experiment, method, seed, settings))
     if missing:
         note(f"{experiment.name}: {method.name}, seeds {', '.join(map(str, missing))}")
-        # A folder of a run that was cut off holds nothing to continue from.
         for seed, trained in _train(experiment, method, task, missing, settings):
             result = _measure(experiment, method, task, trained, seed, settings)
-            _keep(folders[seed], experiment, method, trained, result, settings)
+            configuration = _configuration(experiment, method, seed, settings)
+            _keep(folders[seed], configuration, trained, result)
     return [read_json(folder / "result.json") for folder in folders.values()]
 
 
-def _keep(
-    path: Path,
-    experiment: Experiment,
-    method: Method,
-    trained: Trained,
-    result: dict[str, Any],
-    settings: Settings,
-) -> None:
-    folder = RunFolder(path)
-    configuration = {
+def _configuration(
+    experiment: Experiment, method: Method, seed: int, settings: Settings
+) -> dict[str, Any]:
+    """All that a result depends on besides code and device."""
+    return {
         "experiment": experiment.name,
         "method": method.name,
-        "seed": result["seed"],
+        "seed": seed,
         "quick": settings.quick,
         "epochs": _epochs(experiment, settings),
         "batch_size": experiment.batch_size,
@@ -129,7 +128,28 @@ def _keep(
         "n_views": experiment.n_views,
         "range": experiment.range,
         "objective": asdict(_objective(experiment, method)),
+        "source": settings.source.name if settings.source else "generated",
     }
+
+
+def _check_same(folder: Path, configuration: dict[str, Any]) -> None:
+    """A finished run counts only for the settings that it was made with."""
+    kept = read_json(folder / "config.json")
+    changed = [
+        f"{key} {kept.get(key)!r}, now {value!r}"
+        for key, value in configuration.items()
+        if kept.get(key) != value
+    ]
+    if changed:
+        raise RunError(
+            f"{folder} was made with other settings ({'; '.join(changed)}); choose another folder"
+        )
+
+
+def _keep(
+    path: Path, configuration: dict[str, Any], trained: Trained, result: dict[str, Any]
+) -> None:
+    folder = RunFolder(path)
     write_json(folder.config_path, configuration)
     write_json(path / "environment.json", environment())
     folder.write_metrics(trained.history.records)

@@ -396,7 +396,12 @@ class LieAugmenter(nn.Module):
         """The loss by `vector_step` or its kernels: the numbers of `_prepare`, faster."""
         if self._by_kernels(x, y):
             joined, finish_all = prepare_by_kernels([self], x[None], y[None], [generator])
-            return joined[0], lambda predictions: finish_all(predictions[None])[0]
+
+            def finish_one(predictions: Tensor) -> Loss:
+                totals, terms = finish_all(predictions[None])
+                return as_loss(totals.sum(), self._terms, terms[0])
+
+            return joined[0], finish_one
         n, views = len(x), self.n_views
         weights = self.sampler((n, views, 1, 1), generator).view(n, views)
         vectors, n_inputs = self._vectors(x, y)
@@ -644,7 +649,7 @@ def prepare_members(
     x: Batch,
     y: Tensor,
     generators: Sequence[torch.Generator],
-) -> tuple[Batch, Callable[[Tensor], list[Loss]]]:
+) -> tuple[Batch, Callable[[Tensor], tuple[Tensor, Tensor]]]:
     """`LieAugmenter.prepare` for every member of an ensemble, made alike.
 
     Parameters
@@ -660,7 +665,7 @@ def prepare_members(
     -------
     tuple
         What the models are to predict, (members, batch · (K + 1), …); and the function from their
-        predictions to the losses.
+        predictions to the losses, (members,), and the terms, (members, terms).
     """
     first = members[0]
     if (
@@ -678,8 +683,9 @@ def prepare_members(
         for i, (member, generator) in enumerate(zip(members, generators, strict=True))
     ]
 
-    def finish(predictions: Tensor) -> list[Loss]:
-        return [end(predictions[i]) for i, (_, end) in enumerate(halves)]
+    def finish(predictions: Tensor) -> tuple[Tensor, Tensor]:
+        losses = [end(predictions[i]) for i, (_, end) in enumerate(halves)]
+        return torch.stack([*losses]), torch.stack([loss.parts.values_tensor for loss in losses])
 
     return _stack_batches([joined for joined, _ in halves]), finish
 
@@ -696,7 +702,7 @@ def prepare_by_kernels(
     x: Float[Tensor, "members batch *n"],
     y: Float[Tensor, "members batch *out"],
     generators: Sequence[torch.Generator | None],
-) -> tuple[Tensor, Callable[[Tensor], list[Loss]]]:
+) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
     """`LieAugmenter.prepare` for members made alike, all of them in the same few kernels.
 
     Parameters
@@ -712,7 +718,7 @@ def prepare_by_kernels(
     -------
     tuple
         What the models are to predict, (members, batch · (K + 1), …); and the function from their
-        predictions to the losses.
+        predictions to the losses, (members,), and the terms, (members, terms).
     """
     first, (s, n) = members[0], y.shape[:2]
     views, basis = first.n_views, first.basis
@@ -732,7 +738,7 @@ def prepare_by_kernels(
     )
     flat = y.reshape(s, n, -1)
 
-    def finish(predictions: Tensor) -> list[Loss]:
+    def finish(predictions: Tensor) -> tuple[Tensor, Tensor]:
         shaped_like(predictions[0, :n], y[0])  # raises if it does not fit
         totals, terms = vector_kernels.total(
             predictions.reshape(s, -1, flat.shape[-1]),
@@ -741,8 +747,7 @@ def prepare_by_kernels(
             regularisers,
             first.vector_weights,
         )
-        terms = terms.index_select(1, first.vector_terms)
-        return [as_loss(totals[i], first._terms, terms[i]) for i in range(s)]
+        return totals, terms.index_select(1, first.vector_terms)
 
     return joined.view(s, -1, *x.shape[2:]), finish
 

@@ -522,7 +522,7 @@ def make_optimizer(
     factory: Callable[[list[dict[str, Any]]], Optimizer] | None = None,
 ) -> Optimizer:
     """Adam, or what `factory` makes, for the groups that have parameters to train."""
-    groups = _merged([group for group in groups if group["params"]])
+    groups = [group for group in groups if group["params"]]
     if not groups:
         raise ValueError("neither the model nor the augmenter has a parameter to train")
     if factory is not None:
@@ -533,6 +533,7 @@ def make_optimizer(
         return made
     for group in groups:
         group.setdefault("rate_scale", 1.0)
+    groups = _merged(groups)
     if device.type == "cuda":
         rate = torch.tensor(lr, device=device)
         return torch.optim.Adam(groups, lr=rate, fused=True, capturable=True)

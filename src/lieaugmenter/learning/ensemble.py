@@ -168,11 +168,11 @@ class _Stack:
         self.optimizer.zero_grad(set_to_none=True)
         x, y = map_tensors(lambda t: t[chosen], self.x), self.y[chosen]
         joined, finish = prepare_members(self.learners, x, y, self.generators)
-        losses = finish(vmap(self._call)(self.parameters, self.buffers, joined))
+        losses, terms = finish(vmap(self._call)(self.parameters, self.buffers, joined))
         # A member's loss depends on its own weights alone, so one sum serves all.
-        torch.stack([*losses]).sum().backward()
+        losses.sum().backward()
         self.optimizer.step()
-        return torch.stack([loss.parts.values_tensor for loss in losses])
+        return terms
 
     def _call(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Batch) -> Tensor:
         return functional_call(self.skeleton, (parameters, buffers), (x,))

@@ -267,6 +267,9 @@ def _augment_backward_kernel(
     last = row * LENGTH + LENGTH - 1
     image = tl.load(images + last * (N * D) + at, mask=real, other=0.0)
     term = tl.load(taylor + last * VIEWS + k, mask=is_view, other=0.0)
+    # Transposed, so that the sum below runs over the last axis: a sum over a middle one would be
+    # turned into a product on tensor cores, which round to ten bits.
+    turned = tl.trans(generator)
     of_image = tl.zeros((N_PAD, D_PAD), tl.float32)
     outer = tl.zeros((N_PAD, D_PAD, D_PAD), tl.float32)
     for t in range(LENGTH):
@@ -275,7 +278,7 @@ def _augment_backward_kernel(
         next_image = tl.load(images + earlier * (N * D) + at, mask=real, other=0.0)
         next_term = tl.load(taylor + earlier * VIEWS + k, mask=is_view, other=0.0)
         of_term = tl.sum(gradient * term[:, None, None], axis=0)
-        of_image = of_term + tl.sum(of_image[:, :, None] * generator[None, :, :], axis=1)
+        of_image = of_term + tl.sum(of_image[:, None, :] * turned[None, :, :], axis=2)
         outer += of_image[:, :, None] * image[:, None, :]
         image = next_image
         term = next_term

@@ -86,10 +86,12 @@ class Sampler(nn.Module, ABC):
     ) -> Float[Tensor, "..."]:
         """Coefficients of the given shape (..., c), reparameterised where γ is learned."""
 
-    def _unit(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-        """Numbers uniform on [-1, 1]."""
+    def _uniform(
+        self, shape: tuple[int, ...], generator: torch.Generator | None, largest: float = 1.0
+    ) -> Tensor:
+        """Numbers uniform on [-largest, largest]."""
         empty = torch.empty(shape, dtype=self.grown.dtype, device=self.grown.device)
-        return empty.uniform_(-1.0, 1.0, generator=generator)
+        return empty.uniform_(-largest, largest, generator=generator)
 
     def _warmed(self, coefficients: Tensor) -> Tensor:
         """Coefficients of full range, shrunk to what the warm-up has reached."""
@@ -115,7 +117,7 @@ class Uniform(Sampler):
     def forward(
         self, shape: tuple[int, ...], generator: torch.Generator | None = None
     ) -> Float[Tensor, "..."]:
-        return self._warmed(self._unit(shape, generator).mul_(self.range))
+        return self._warmed(self._uniform(shape, generator, self.range))
 
 
 class IntegerGrid(Sampler):
@@ -138,7 +140,7 @@ class IntegerGrid(Sampler):
     ) -> Float[Tensor, "..."]:
         largest = (self.range * self.grown).round().clamp(min=1.0)
         # [-m - 1/2, m + 1/2] rounded: every integer of -m … m with the same probability.
-        spread = (self._unit(shape, generator) * (largest + 0.5)).round()
+        spread = (self._uniform(shape, generator) * (largest + 0.5)).round()
         return torch.minimum(torch.maximum(spread, -largest), largest)
 
 
@@ -196,7 +198,7 @@ class LearnableRange(Sampler):
     def forward(
         self, shape: tuple[int, ...], generator: torch.Generator | None = None
     ) -> Float[Tensor, "..."]:
-        return self._warmed(self._unit(shape, generator) * self.learned())
+        return self._warmed(self._uniform(shape, generator) * self.learned())
 
     @property
     def reach(self) -> float:

@@ -1,0 +1,123 @@
+"""What an experiment came to: the results of its run folders in one file, and their statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lieaugmenter.experiments.spec import Experiment
+from lieaugmenter.experiments.targets import TARGETS, Reported
+from lieaugmenter.runs import RunError, read_json, read_tensors, write_json
+
+# Digits of a generator's entries that are kept.
+_DIGITS = 5
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Mean and standard deviation (of the population, as the paper's) over seeds."""
+
+    mean: float
+    std: float
+    n: int
+
+
+def collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """All finished runs of an experiment, as one JSON-ready value.
+
+    Parameters
+    ----------
+    experiment
+        Whose methods to look for.
+    folder
+        The folder that `run_method` wrote to.
+    """
+    results, environment, settings = [], None, None
+    for method in experiment.methods:
+        for path in sorted((folder / method.name).glob("seed-*/result.json")):
+            result = read_json(path)
+            basis = path.parent / "basis.safetensors"
+            if basis.exists():
+                generators = read_tensors(basis)[0]["generators"]
+                rounded = [
+                    [[round(v, _DIGITS) for v in row] for row in g] for g in generators.tolist()
+                ]
+                result["generators"] = rounded
+            results.append(result)
+            environment = environment or read_json(path.parent / "environment.json")
+            settings = settings or read_json(path.parent / "config.json")
+    if not results:
+        raise RunError(f"{folder} holds no finished run of {experiment.name}")
+    assert settings is not None  # there is at least one run
+    shared = ("quick", "epochs", "batch_size", "lr", "hidden", "n_views", "range", "source")
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "settings": {key: settings[key] for key in shared},
+        "environment": environment,
+        "results": results,
+    }
+
+
+def write_results(experiment: Experiment, folder: Path, path: Path) -> dict[str, Any]:
+    """`collect`, kept as a file."""
+    content = collect(experiment, folder)
+    write_json(path, content)
+    return content
+
+
+def statistic(results: Iterable[Mapping[str, Any]], measure: str) -> Statistic | None:
+    """Mean and spread of one measure over the results that have it."""
+    values = [float(r[measure]) for r in results if isinstance(r.get(measure), int | float)]
+    if not values:
+        return None
+    mean = sum(values) / len(values)
+    variance = sum((value - mean) ** 2 for value in values) / len(values)
+    return Statistic(mean, math.sqrt(variance), len(values))
+
+
+def of_method(results: Sequence[Mapping[str, Any]], method: str) -> list[Mapping[str, Any]]:
+    """The results of one method."""
+    return [result for result in results if result["method"] == method]
+
+
+def summary(experiment: Experiment, results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines that show each method's error beside the paper's, and how well it knows the symmetry.
+
+    Parameters
+    ----------
+    experiment
+        Whose methods to list.
+    results
+        As `run_method` returns them.
+    """
+    columns = ["method", "MSE", "paper", "cosine", "on the data"]
+    rows = [columns]
+    for method in experiment.methods:
+        own = of_method(results, method.name)
+        if not own:
+            continue
+        diverged = sum("diverged" in result for result in own)
+        error = _shown(statistic(own, "mse"))
+        rows.append(
+            [
+                method.name,
+                f"{error} ({diverged} diverged)" if diverged else error,
+                _shown(TARGETS.get((experiment.name, method.row, "mse"))),
+                _shown(statistic(own, "cosine"), "{:.4f}"),
+                _shown(statistic(own, "cosine-on-data"), "{:.4f}"),
+            ]
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
+    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    return ["  ".join(row).rstrip() for row in padded]
+
+
+def _shown(value: Statistic | Reported | None, form: str = "{:.2e}") -> str:
+    if value is None:
+        return "-"
+    mean = form.format(value.mean)
+    return mean if value.std is None else f"{mean} ± {form.format(value.std)}"
