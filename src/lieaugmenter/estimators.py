@@ -184,7 +184,8 @@ class _SymmetryEstimator(BaseEstimator):
             self._train(task, seed + number, self._folder_of_seed(run, number), resume)
             for number in np.arange(self.n_seeds).tolist()
         ]
-        losses = [predictor.choose_inference(*task.held_out_data()) for predictor, _ in trained]
+        held_out = task.held_out_data()
+        losses = [predictor.choose_inference(*held_out)[1] for predictor, _ in trained]
         best = int(np.argmin(losses))
         self.predictor_, self.history_ = trained[best]
         self.network_, self.augmenter_ = self.predictor_.network, self.predictor_.augmenter

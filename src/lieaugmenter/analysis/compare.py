@@ -21,7 +21,7 @@ def absolute_cosine(a: Float[Tensor, "*x d d"], b: Float[Tensor, "*y d d"]) -> T
     return (inner / (_norm(a) * _norm(b))).abs().clamp(max=1.0)
 
 
-def cosine_on_data(
+def cosine_on_span(
     learned: Float[Tensor, "d d"],
     truth: Float[Tensor, "d d"],
     x: Float[Tensor, "*n d"],

@@ -219,18 +219,17 @@ class LieGAN(LieAugmenter):
         moved_x = map_tensors(lambda t: t.squeeze(1), self.action.act(elements, x))
         moved_y = self.output.act(elements, y).squeeze(1)
         real = model((x, y))
-        # Grown here, so that the generators' loss can be differentiated in the pairs alone.
-        seen_x, seen_y = moved_x.detach().requires_grad_(), moved_y.detach()
-        if seen_y.is_floating_point():
-            seen_y.requires_grad_()
-        fake = model((seen_x, seen_y))
-        deceived = binary_cross_entropy_with_logits(fake, torch.ones_like(fake))
-        of_x, of_y = torch.autograd.grad(
-            deceived, (seen_x, seen_y), retain_graph=True, allow_unused=True
-        )
-        carried = (of_x * moved_x).sum()
+        # Leaves of their own, so that the generators' loss can be differentiated in them alone.
+        seen = {"x": moved_x.detach().requires_grad_(), "y": moved_y.detach()}
+        moved = {"x": moved_x}
         if moved_y.requires_grad:
-            carried = carried + (of_y * moved_y).sum()
+            seen["y"].requires_grad_()
+            moved["y"] = moved_y
+        fake = model((seen["x"], seen["y"]))
+        deceived = binary_cross_entropy_with_logits(fake, torch.ones_like(fake))
+        slopes = torch.autograd.grad(deceived, [seen[key] for key in moved], retain_graph=True)
+        pairs = zip(slopes, moved.values(), strict=True)
+        carried = torch.stack([(slope * values).sum() for slope, values in pairs]).sum()
         caught = binary_cross_entropy_with_logits(
             real, torch.ones_like(real)
         ) + binary_cross_entropy_with_logits(fake, torch.zeros_like(fake))

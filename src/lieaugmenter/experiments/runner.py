@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter.actions import InvariantAction, VectorAction
-from lieaugmenter.analysis.compare import absolute_cosine, cosine_on_data, frobenius_projection
+from lieaugmenter.analysis.compare import absolute_cosine, cosine_on_span, frobenius_projection
 from lieaugmenter.analysis.equivariance import (
     averaged_equivariance_error,
     distance_from_identity,
     equivariance_error,
 )
-from lieaugmenter.analysis.polarization import entries, polarize
+from lieaugmenter.analysis.polarization import displacement_cosines, entries, polarize
 from lieaugmenter.baselines.augerino import AugerinoPlus
 from lieaugmenter.baselines.emlp import EMLP
 from lieaugmenter.baselines.liegan import DISCRIMINATOR_RATE, Discriminator, LieGAN
@@ -68,6 +68,8 @@ class Trained:
     history: History
     # The augmenter whose elements the method draws, if it has one.
     augmenter: LieAugmenter | None = None
+    # The same network trained alone, where validation data can tell which is better.
+    plain: nn.Module | None = None
     measures: dict[str, Any] = field(default_factory=dict)
 
 
@@ -234,7 +236,12 @@ def _train_together(
         present = [augmenter for augmenter in augmenters if augmenter is not None]
         histories = fit_ensemble(networks, present or None, scaled.train, seeds=seeds, **options)
     members = zip(networks, augmenters, histories, games, strict=True)
-    return [_trained(method, scaled, *member) for member in members]
+    trained = [_trained(method, scaled, *member) for member in members]
+    if method.kind == "lieaugmenter" and scaled.task.x_validation is not None:
+        alone = [_network(experiment, method, scaled.task, seed) for seed in seeds]
+        fit_ensemble(alone, None, scaled.train, seeds=seeds, **options)
+        trained = [replace(one, plain=plain) for one, plain in zip(trained, alone, strict=True)]
+    return trained
 
 
 def _trained(
@@ -368,7 +375,7 @@ def _play(
         VectorAction(scaled.dim),
         output=task.output,
         n_views=experiment.n_views,
-        sampler=law if published.integers is None else IntegerGrid(published.integers),
+        sampler=law if published.integers is None else IntegerGrid(float(published.integers)),
         similarity=published.similarity,
         mask=method.mask,
         scale=published.scale,
@@ -445,6 +452,12 @@ def _measure(
     result.update(trained.measures)
     result["train-seconds"] = trained.history.seconds
     if trained.predictor is not None:
+        if method.ours and task.x_validation is not None and task.y_validation is not None:
+            # Averaging, or the augmentation as a whole, is dropped where it does harm on
+            # validation data.
+            validation = (task.x_validation, task.y_validation)
+            result["mse-averaged"] = trained.predictor.loss(task.x_test, task.y_test)
+            result["inference"], _ = trained.predictor.choose_inference(*validation, trained.plain)
         started = time.monotonic()
         result["mse"] = trained.predictor.loss(task.x_test, task.y_test)
         result["test-seconds"] = time.monotonic() - started
@@ -456,7 +469,12 @@ def _measure(
     if trained.generators is not None and task.generator is not None:
         learned, truth = trained.generators[0], task.generator[0]
         result["cosine"] = float(absolute_cosine(learned, truth))
-        result["cosine-on-data"] = cosine_on_data(learned, truth, task.x_train)
+        result["cosine-on-span"] = cosine_on_span(learned, truth, task.x_train)
+        result["cosine-on-data"] = float(
+            displacement_cosines(
+                learned[None], truth[None], task.x_train, action=VectorAction(len(truth))
+            )[0]
+        )
         result["projection"] = float(frobenius_projection(learned, truth))
     if trained.augmenter is not None:
         result.update(_reach(trained.augmenter, task))

@@ -343,7 +343,7 @@ class LieAugmenter(nn.Module):
         ):
             for i, name in enumerate(names):
                 if name in _NON_TRIVIALITY:
-                    weights[i] = getattr(self.objective, name) / share**2
+                    weights[i].fill_(getattr(self.objective, name) / share**2)
 
     def _prepare(
         self, x: Batch, y: Tensor, generator: torch.Generator | None

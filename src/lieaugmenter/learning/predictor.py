@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -84,14 +86,36 @@ class Predictor(nn.Module):
             return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y.cpu()))
         return float((prediction.reshape(y.shape) - y.cpu()).square().mean())
 
-    def choose_inference(self, x: Batch, y: Tensor) -> float:
-        """Predict directly from now on if averaging does worse on these data; the lower loss."""
-        averaged, direct = self.loss(x, y), self.loss(x, y, views=0)
-        # `not <=` also catches an average that is not a number.
-        if not averaged <= direct:
+    def choose_inference(
+        self, x: Batch, y: Tensor, plain: nn.Module | None = None
+    ) -> tuple[str, float]:
+        """Predict from now on in the way that does best on these data.
+
+        Parameters
+        ----------
+        x, y
+            Data that were not trained on.
+        plain
+            The same network trained without augmentation; it takes the place of the augmented one
+            where no symmetry is worth its price.
+
+        Returns
+        -------
+        tuple
+            ``"averaged"``, ``"direct"`` or ``"plain"``, and its loss.
+        """
+        losses = {"averaged": self.loss(x, y), "direct": self.loss(x, y, views=0)}
+        if plain is not None:
+            own, self.network = self.network, plain
+            losses["plain"] = self.loss(x, y, views=0)
+            self.network = own
+        # A loss that is not a number must not win.
+        best = min(losses, key=lambda way: losses[way] if losses[way] == losses[way] else math.inf)
+        if best != "averaged":
             self.views = 0
-            return direct
-        return averaged
+        if best == "plain" and plain is not None:
+            self.network = plain
+        return best, losses[best]
 
     def generators(self) -> Tensor:
         """The generators in the units of the data, (c, d, d).

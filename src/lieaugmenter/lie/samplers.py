@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+# The range grows in at most this many steps: each of them is an operation on the device.
+_LEVELS = 200
 # A normal law is cut here, so that the exponential's degree is known in advance (P = 6e-7).
 _NORMAL_CUT = 5.0
 
@@ -51,21 +53,24 @@ class Sampler(nn.Module, ABC):
         self._steps_taken = 0
         if warmup_steps:
             self.grown.fill_(warmup_start)
+        self.register_state_dict_pre_hook(_write_steps)
 
     def advance(self) -> None:
         """Count one training step of the warm-up."""
         if self._steps_taken >= self.warmup_steps:
             return
+        before = self._grown_to()
         self._steps_taken += 1
-        self.step.fill_(self._steps_taken)
-        self.grown.fill_(self._grown_to())
+        if self._grown_to() != before:
+            self.grown.fill_(self._grown_to())
 
     def _grown_to(self) -> float:
         """The value of `grown`, without asking the device."""
         if not self.warmup_steps:
             return 1.0
-        progress = min(1.0, self._steps_taken / self.warmup_steps)
-        return self.warmup_start + (1.0 - self.warmup_start) * progress
+        levels = min(_LEVELS, self.warmup_steps)
+        level = self._steps_taken * levels // self.warmup_steps
+        return self.warmup_start + (1.0 - self.warmup_start) * level / levels
 
     @property
     def share(self) -> float:
@@ -109,6 +114,11 @@ class Sampler(nn.Module, ABC):
     def extra_repr(self) -> str:
         warm = f", grows over {self.warmup_steps} steps" if self.warmup_steps else ""
         return f"range={self.range:g}{warm}"
+
+
+def _write_steps(sampler: Sampler, *_: object) -> None:
+    """Put the count of steps into its buffer, which is only needed where it is saved."""
+    sampler.step.fill_(sampler._steps_taken)
 
 
 class Uniform(Sampler):

@@ -1,0 +1,118 @@
+"""Every experiment runs end to end in its quick form, and keeps what it measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from lieaugmenter.experiments.results import collect, statistic, summary
+from lieaugmenter.experiments.runner import Settings, run_method
+from lieaugmenter.experiments.spec import EXPERIMENTS, MASKS, Method, find_experiment
+from lieaugmenter.experiments.targets import TARGETS
+from lieaugmenter.runs import RunError
+
+QUICK = Settings(seeds=(0, 1), quick=True, device="cpu", progress=False)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_method_of_an_experiment_runs(name: str, tmp_path: Path) -> None:
+    experiment = EXPERIMENTS[name]
+    task = experiment.task(None, True)
+    results = []
+    for method in experiment.methods:
+        results += run_method(experiment, method, task, tmp_path, QUICK)
+    assert len(results) == 2 * len(experiment.methods)
+    for result in results:
+        kind = experiment.method(result["method"]).kind
+        if "diverged" in result:
+            assert kind in ("augerino", "liegan")
+            continue
+        assert ("mse" in result) == (kind != "liegg")
+        assert ("cosine" in result) == (
+            task.generator is not None
+            and kind in ("augerino", "liegan", "liegg", "lieaugmenter", "lieaugmenter-paper")
+        )
+    collected = collect(experiment, tmp_path)
+    assert len(collected["results"]) == len(results)
+    assert collected["settings"]["quick"] is True
+    lines = summary(experiment, results)
+    assert len(lines) == 1 + len(experiment.methods)
+
+
+def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
+    experiment = find_experiment("two-body")
+    task, method = experiment.task(None, True), Method("trivial")
+    first = run_method(experiment, method, task, tmp_path, QUICK)
+    path = tmp_path / "trivial" / "seed-1" / "result.json"
+    kept = path.stat().st_mtime_ns
+    more = replace(QUICK, seeds=(0, 1, 2))
+    again = run_method(experiment, method, task, tmp_path, more)
+    assert again[:2] == first
+    assert path.stat().st_mtime_ns == kept
+    assert again[2]["seed"] == 2
+
+
+def test_results_of_other_settings_are_not_taken_over(tmp_path: Path) -> None:
+    experiment = find_experiment("two-body")
+    task, method = experiment.task(None, True), Method("trivial")
+    run_method(experiment, method, task, tmp_path, QUICK)
+    longer = replace(experiment, quick_epochs=experiment.quick_epochs + 1)
+    with pytest.raises(RunError, match="other settings"):
+        run_method(longer, method, task, tmp_path, QUICK)
+
+
+def test_stacked_and_single_training_give_the_same_numbers(tmp_path: Path) -> None:
+    experiment = find_experiment("two-body")
+    task, method = experiment.task(None, True), Method("lieaugmenter", "mask2")
+    stacked = run_method(experiment, method, task, tmp_path / "a", QUICK)
+    alone = run_method(experiment, method, task, tmp_path / "b", replace(QUICK, stacked=False))
+    for mine, theirs in zip(stacked, alone, strict=True):
+        assert mine["mse"] == pytest.approx(theirs["mse"], rel=1e-2)
+        assert mine["cosine"] == pytest.approx(theirs["cosine"], abs=1e-3)
+
+
+def test_a_run_folder_says_how_it_was_made(tmp_path: Path) -> None:
+    experiment = find_experiment("two-body-3")
+    method = Method("lieaugmenter", "mask4")
+    run_method(experiment, method, experiment.task(None, True), tmp_path, QUICK)
+    folder = tmp_path / "lieaugmenter-mask4" / "seed-0"
+    found = {path.name for path in folder.iterdir()}
+    assert found == {
+        "config.json", "environment.json", "metrics.jsonl", "basis.safetensors",
+        "network.safetensors", "result.json",
+    }  # fmt: skip
+    config = json.loads((folder / "config.json").read_text())
+    assert config["objective"]["similarity"] == 3.0
+    assert config["source"] == "generated"
+
+
+def test_every_row_of_the_paper_has_a_method() -> None:
+    for experiment, row, _ in TARGETS:
+        rows = {method.row for method in EXPERIMENTS[experiment].methods}
+        assert row in rows, (experiment, row)
+
+
+def test_masks_are_those_of_the_paper() -> None:
+    assert [int(MASKS[name].sum()) for name in ("mask2", "mask4", "mask0")] == [16, 32, 64]
+    positions = torch.tensor([1, 1, 0, 0, 1, 1, 0, 0.0])
+    assert torch.equal(MASKS["mask4"] @ positions, 4 * positions)
+
+
+def test_statistics_are_over_seeds_and_of_the_population() -> None:
+    found = statistic([{"mse": 1.0}, {"mse": 3.0}, {"diverged": "…"}], "mse")
+    assert found is not None
+    assert (found.mean, found.std, found.n) == (2.0, 1.0, 2)
+    assert statistic([{"seed": 0}], "mse") is None
+
+
+def test_unknown_names_are_answered_with_the_right_ones() -> None:
+    with pytest.raises(ValueError, match="choose from two-body"):
+        find_experiment("three-body")
+    with pytest.raises(ValueError, match="has no method"):
+        find_experiment("two-body").method("sorcery")
+    with pytest.raises(ValueError, match="generates its data"):
+        find_experiment("discrete-rotation").task(Path("x.npz"), True)
