@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -55,6 +55,15 @@ def run(name: str, method: str, arguments: argparse.Namespace) -> tuple[str, flo
     return f"{name} {method}", time.monotonic() - started
 
 
+def _outcome(future: Future[tuple[str, float]]) -> str:
+    """What was run and for how long; a failure is told, and does not stop the others."""
+    error = future.exception()
+    if error is not None:
+        return f"failed: {error}"
+    what, seconds = future.result()
+    return f"{what}, {seconds:.0f} s"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(EXPERIMENTS))
@@ -69,19 +78,15 @@ def main() -> None:
     arguments = parser.parse_args()
     pool = ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn"))
     futures = [pool.submit(run, *job, arguments) for job in jobs(arguments.names)]
-    started = time.monotonic()
     try:
         for number, future in enumerate(as_completed(futures, arguments.limit), 1):
-            what, seconds = future.result()
-            elapsed = time.monotonic() - started
-            print(f"{number}/{len(futures)} {elapsed:4.0f} s: {what}, {seconds:.0f} s", flush=True)
+            print(f"{number}/{len(futures)} {_outcome(future)}", flush=True)
     except TimeoutError:
         print("stopped at the limit; the same command continues", flush=True)
     for name in arguments.names:
         try:
-            write_results(
-                EXPERIMENTS[name], arguments.out / name, arguments.results / f"{name}.json"
-            )
+            folder, path = arguments.out / name, arguments.results / f"{name}.json"
+            write_results(EXPERIMENTS[name], folder, path, arguments.workers)
         except RunError as error:
             print(error)
     pool.shutdown(wait=False, cancel_futures=True)

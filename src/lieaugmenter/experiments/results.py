@@ -25,7 +25,7 @@ class Statistic:
     n: int
 
 
-def collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
+def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str, Any]:
     """All finished runs of an experiment, as one JSON-ready value.
 
     Parameters
@@ -34,6 +34,8 @@ def collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
         Whose methods to look for.
     folder
         The folder that `run_method` wrote to.
+    workers
+        How many methods shared the device at a time: times depend on it.
     """
     results, environment, settings = [], None, None
     for method in experiment.methods:
@@ -56,15 +58,17 @@ def collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
     return {
         "experiment": experiment.name,
         "title": experiment.title,
-        "settings": {key: settings[key] for key in shared},
+        "settings": {**{key: settings[key] for key in shared}, "workers": workers},
         "environment": environment,
         "results": results,
     }
 
 
-def write_results(experiment: Experiment, folder: Path, path: Path) -> dict[str, Any]:
+def write_results(
+    experiment: Experiment, folder: Path, path: Path, workers: int = 1
+) -> dict[str, Any]:
     """`collect`, kept as a file."""
-    content = collect(experiment, folder)
+    content = collect(experiment, folder, workers)
     write_json(path, content)
     return content
 

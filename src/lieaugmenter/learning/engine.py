@@ -427,7 +427,7 @@ class CapturedStep:
     ) -> None:
         self.inputs = [map_tensors(torch.clone, batch) for batch in inputs]
         # Detached: a copy with a history would tie the weights to the stream it was made on.
-        before = {tensor.data_ptr(): tensor.detach().clone() for tensor in state()}
+        before = {tensor.data_ptr(): tensor.detach().clone() for tensor in _filled(state())}
         random = torch.cuda.get_rng_state()
         own = [generator.get_state() for generator in generators]
         side = torch.cuda.Stream()
@@ -444,7 +444,7 @@ class CapturedStep:
                 self.terms = step(*self.inputs)
         finally:
             with torch.no_grad():
-                for tensor in state():
+                for tensor in _filled(state()):
                     # Optimiser state that was not there becomes zero.
                     known = before.get(tensor.data_ptr())
                     tensor.zero_() if known is None else tensor.copy_(known)
@@ -467,6 +467,11 @@ class CapturedStep:
     @staticmethod
     def _tensors(inputs: Sequence[Batch]) -> list[Tensor]:
         return [tensor for batch in inputs for tensor in tensors_of(batch)]
+
+
+def _filled(tensors: list[Tensor]) -> list[Tensor]:
+    """Those that hold something: empty ones all have the same address."""
+    return [tensor for tensor in tensors if tensor.numel()]
 
 
 def optimizer_tensors(optimizer: Optimizer) -> list[Tensor]:
