@@ -128,7 +128,7 @@ def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
         [
             *seeds("oracle", 1e-5, 1e-5),
             *seeds("lieaugmenter-mask2", 2.6e-5, 2.6e-5, cosine=0.9995),
-            *seeds("lieaugmenter-mask4", 1e-5, 1e-5),
+            *seeds("lieaugmenter-mask4", 1e-5, 1e-5, cosine_on_data=0.9999),
             run("lieaugmenter-mask0", 0, mse=1e-6),
             run("lieaugmenter-mask0", 1, diverged="a loss is nan", train_seconds=0.0),
         ],
@@ -163,10 +163,21 @@ def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
         "**missed**, × 1.73",
     ]
     assert requirement(text, f"`two-body-3`, mask 2: {paper}")[3] == "not run"
-    counts = re.search(r"Of (\d+) requirements: (\d+) reached, (\d+) missed, (\d+) not run", text)
-    assert counts
-    assert int(counts[1]) == sum(int(counts[i]) for i in (2, 3, 4))
-    assert int(counts[3]) == text.count("**missed**") == 4
+    assert requirement(text, "`two-body`, mask 4: cosine on data")[3] == "reached"
+    summary = re.search(r"Of (\d+) requirements: (.*?)\.", text)
+    assert summary
+    counts = {word: int(n) for n, word in re.findall(r"(\d+) ([a-z ]+)", summary[2])}
+    assert int(summary[1]) == sum(counts.values())
+    assert counts["missed"] == text.count("**missed**")
+
+
+def test_a_fallback_on_the_plain_network_is_told(tmp_path: Path) -> None:
+    ways = {"inference": "plain", "mse_averaged": 3e-4}
+    write(tmp_path, "no-symmetry", seeds("lieaugmenter", 1e-4, 1e-4, **ways))
+    text = reproduction(tmp_path)
+    told = requirement(text, "`no-symmetry`: MSE at most the paper's")[1]
+    assert "(2 seeds, 2 of them by the plain network)" in told
+    assert "LieAugmenter: 2 × plain; all averaged 3.00e-04" in text
 
 
 def test_seeds_that_diverged_are_counted(tmp_path: Path) -> None:
@@ -235,7 +246,7 @@ def test_both_readings_of_the_task_without_symmetry_stand_beside_the_paper(tmp_p
 
 
 def test_every_seed_of_a_discovery_is_listed_and_liegg_is_among_them(tmp_path: Path) -> None:
-    measures = {"cosine_on_data": 0.75, "projection": 0.25}
+    measures = {"cosine_on_data": 0.75, "cosine_on_span": 0.85, "projection": 0.25}
     write(
         tmp_path,
         "two-body",
@@ -251,6 +262,7 @@ def test_every_seed_of_a_discovery_is_listed_and_liegg_is_among_them(tmp_path: P
         "published",
         "0.6000 ± 0.1000: 0.5000, 0.7000",
         "0.7500 ± 0.0000: 0.7500, 0.7500",
+        "0.8500 ± 0.0000: 0.8500, 0.8500",
         "0.2500 ± 0.0000: 0.2500, 0.2500",
     ]
     assert "| LieAugmenter, mask 2 | own | 1.0000 ± 0.0000: 1.0000, diverged |" in text

@@ -237,6 +237,8 @@ def _train_together(
         histories = fit_ensemble(networks, present or None, scaled.train, seeds=seeds, **options)
     members = zip(networks, augmenters, histories, games, strict=True)
     trained = [_trained(method, scaled, *member) for member in members]
+    for one in trained:
+        one.measures["stacked"] = len(seeds) > 1
     if method.kind == "lieaugmenter" and scaled.task.x_validation is not None:
         alone = [_network(experiment, method, scaled.task, seed) for seed in seeds]
         fit_ensemble(alone, None, scaled.train, seeds=seeds, **options)
@@ -479,7 +481,6 @@ def _measure(
     if trained.augmenter is not None:
         result.update(_reach(trained.augmenter, task))
     result["device"] = str(pick_device(settings.device))
-    result["stacked"] = settings.stacked and len(settings.seeds) > 1 and method.kind != "liegg"
     return result
 
 

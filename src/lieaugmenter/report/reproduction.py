@@ -55,6 +55,26 @@ _OTHER_FORMS = (
     "interact, other matrices act on these data exactly as the rotation does. Their cosine with "
     "the rotation is below 1, their cosine on the data is not. The data cannot tell them apart."
 )
+_IDLE_START = (
+    f"{_OTHER_FORMS} For the same reason some matrices do nothing to these data, and the constant "
+    "initialisation is one of them. With the paper's settings training ends with one that hardly "
+    "moves a sample (`displacement` in the results), and the error is that of no augmentation. Why "
+    "the paper's own runs did not stay there, its text does not tell. With own settings the term "
+    "against doing nothing is weighed by the range, which grows."
+)
+_AUGERINO = (
+    "Augerino+ hangs on the size of its initial entries. Ours are those that LieGAN's code has for "
+    "the same mask. With entries of standard deviation 1 it fails on `two-body`, as it does in the "
+    "paper (benchmarks/results/augerino_initialisation.json); the paper does not say how it starts."
+)
+_LARGE_INPUTS = (
+    "No code was published for LieGAN on this task, and the paper did not get it to work either. "
+    "The inputs reach 100 and are not scaled, and the generators have no fixed norm."
+)
+_UNKNOWN_NETWORK = (
+    "The paper does not describe its network for this task, so that errors with its settings "
+    "depend on ours."
+)
 _SILENT_DISCRETE = (
     "The paper gives neither epochs nor batch size for this task; those above are this project's."
 )
@@ -65,10 +85,17 @@ EXPLANATIONS: Mapping[tuple[str, str], str] = {
     **{(name, ""): _ANGULAR for name in ("two-body", "two-body-3")},
     **{(name, ""): _QUADRANTS for name in ("two-body-ood", "two-body-3-ood")},
     **{
-        (name, f"lieaugmenter-{mask}"): _OTHER_FORMS
+        (name, f"lieaugmenter-{mask}"): _OTHER_FORMS if name == "two-body" else _IDLE_START
         for name in ("two-body", "two-body-ood", "two-body-3", "two-body-3-ood")
         for mask in ("mask0", "mask4")
     },
+    **{
+        (name, f"augerino-{mask}"): _AUGERINO
+        for name in ("two-body", "two-body-ood", "two-body-3", "two-body-3-ood")
+        for mask in ("mask0", "mask4")
+    },
+    ("partial-permutation", "liegan"): _LARGE_INPUTS,
+    ("no-symmetry", "augerino"): _UNKNOWN_NETWORK,
     ("discrete-rotation", ""): _SILENT_DISCRETE,
     ("discrete-rotation", "oracle"): (
         "The oracle has all rotations, not only those by multiples of 60 degrees, in the paper's "
