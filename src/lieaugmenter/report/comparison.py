@@ -361,8 +361,8 @@ def _fallbacks(finished: Finished) -> list[str]:
     return [
         "With own settings LieAugmenter predicts in the way that does best on the validation data: "
         "averaged over elements, directly, or by a plain network that was trained without "
-        f"augmentation beside it. The seeds chose, and averaging would have given: "
-        f"{'; '.join(said)}."
+        "augmentation beside it (its training is not in the seconds). The seeds chose, and "
+        f"averaging would have given: {'; '.join(said)}."
     ]
 
 
