@@ -284,3 +284,45 @@ def test_run_in_the_place_of_a_file_is_refused(capsys: pytest.CaptureFixture[str
     assert code == 2
     assert "is a file" in err
     assert Path("taken").read_text() == "mine"
+
+
+def test_reproduce_names_its_experiments(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "reproduce", "--list", "--json")
+    assert code == 0
+    assert "lieaugmenter-mask2" in json.loads(out)["two-body"]
+    assert call(capsys, "reproduce")[1].startswith("two-body: ")
+
+
+def test_reproduce_shows_the_paper_beside_ours_and_continues(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["reproduce", "two-body", "--quick", "--seeds", "1", "--methods", "trivial"]
+    code, out, err = call(capsys, *words)
+    assert code == 0
+    assert "5.16e-03 ± 2.79e-03" in out
+    assert "two-body: trivial, seeds 0" in err
+    # What is finished is not repeated, and another method joins it.
+    code, out, err = call(capsys, *words, "oracle", "--results", "results/two-body.json", "--json")
+    assert code == 0
+    assert "two-body: trivial" not in err
+    assert [result["method"] for result in json.loads(out)["results"]] == ["trivial", "oracle"]
+    assert len(json.loads(Path("results/two-body.json").read_text())["results"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("three-body",), "choose from two-body"),
+        (("two-body", "--methods", "sorcery"), "has no method"),
+        (("two-body", "--data", "missing.npz"), "missing.npz: no such file"),
+        (("no-symmetry", "--data", "missing.npz"), "generates its data"),
+        (("two-body", "--seeds", "0"), "at least one"),
+    ],
+)
+def test_reproduce_answers_mistakes_with_one_message(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+) -> None:
+    code, _, err = call(capsys, "reproduce", *words, "--quick")
+    assert code == 2
+    assert told in err
+    assert not Path("runs").exists()

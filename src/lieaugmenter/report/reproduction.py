@@ -65,7 +65,7 @@ _IDLE_START = (
 _AUGERINO = (
     "Augerino+ hangs on the size of its initial entries. Ours are those that LieGAN's code has for "
     "the same mask. With entries of standard deviation 1 it fails on `two-body`, as it does in the "
-    "paper (benchmarks/results/augerino_initialisation.json); the paper does not say how it starts."
+    "paper (benchmarks/results/sensitivity_augerino.json); the paper does not say how it starts."
 )
 _LARGE_INPUTS = (
     "No code was published for LieGAN on this task, and the paper did not get it to work either. "
