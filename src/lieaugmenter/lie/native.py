@@ -1,0 +1,177 @@
+"""The loops of native.c, compiled on first use where there is a C compiler.
+
+An accelerator that nobody needs: without a compiler or a cache folder to write to, or with
+``LIEAUGMENTER_NATIVE=0``, `library` is None and the torch code runs, which gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from ctypes import c_double, c_long, c_void_p
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+_SOURCE = Path(__file__).with_name("native.c")
+_FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-ffp-contract=fast")
+_COMPILERS = ("cc", "gcc", "clang")
+_LONGEST_COMPILATION = 60.0  # seconds
+# What native.c has room for.
+LARGEST_VECTOR = 16
+# How far the loops may be from torch's exponential on the trial problem, whose numbers are near 1.
+_TRIAL_TOLERANCE = 1e-4
+
+_SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
+    "series_length": (c_long, [c_double]),
+    "squarings": (c_long, [c_double]),
+    "vectors_saved": (c_long, [c_long] * 4),
+    "vectors_forward": (
+        c_long,
+        [c_void_p, c_void_p, c_double, c_void_p, c_void_p, *[c_long] * 5, c_double]
+        + [c_void_p] * 4,
+    ),
+    "vectors_backward": (None, [*[c_void_p] * 6, *[c_long] * 6, c_double, c_void_p]),
+    "total_forward": (
+        None,
+        [*[c_void_p] * 3, c_long, c_void_p, c_void_p, *[c_long] * 3, *[c_void_p] * 3],
+    ),
+    "total_backward": (None, [*[c_void_p] * 3, *[c_long] * 3, *[c_void_p] * 3]),
+}
+
+
+def suits(*tensors: Tensor) -> bool:
+    """Whether the loops can read these tensors: float32 numbers in a row, on a CPU."""
+    return all(
+        t.dtype is torch.float32 and t.is_cpu and t.is_contiguous() and t.numel() for t in tensors
+    )
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL | None:
+    """The compiled loops, or None. The first call of a process looks for them, or compiles."""
+    if os.environ.get("LIEAUGMENTER_NATIVE") == "0":
+        return None
+    try:
+        loaded = _load(_compiled())
+        return loaded if _passes_trial(loaded) else None
+    except (OSError, subprocess.SubprocessError, AttributeError, LookupError):
+        return None
+
+
+def _compiled() -> Path:
+    """The shared library for this source, compiler and machine; compiled if it is not there."""
+    compiler = _compiler()
+    key = _digest(_SOURCE.read_bytes(), _version(compiler), *_FLAGS, _machine())
+    folder = _cache_folder()
+    # The name ends in the digest of the content, so that a damaged file is never loaded.
+    for path in folder.glob(f"native-{key}-*.so"):
+        if path.stem.endswith(_digest(path.read_bytes())):
+            return path
+        path.unlink(missing_ok=True)
+    return _compile(compiler, folder, key)
+
+
+def _compile(compiler: Sequence[str], folder: Path, key: str) -> Path:
+    handle, name = tempfile.mkstemp(suffix=".tmp", dir=folder)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        command = [*compiler, *_FLAGS, "-o", name, str(_SOURCE), "-lm"]
+        _run(command)
+        path = folder / f"native-{key}-{_digest(temporary.read_bytes())}.so"
+        # Another process may have put the same file there: either is whole.
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def _compiler() -> list[str]:
+    """``$CC``, or the first compiler on the path."""
+    given = shlex.split(os.environ.get("CC", ""))
+    for command in [given] if given else [[name] for name in _COMPILERS]:
+        if found := shutil.which(command[0]):
+            return [found, *command[1:]]
+    raise FileNotFoundError("no C compiler")
+
+
+def _version(compiler: Sequence[str]) -> str:
+    return " ".join(compiler) + _run([*compiler, "--version"])
+
+
+def _run(command: Sequence[str]) -> str:
+    done = subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        timeout=_LONGEST_COMPILATION,
+    )
+    return done.stdout
+
+
+def _machine() -> str:
+    """What ``-march=native`` depends on: a home folder may be shared between machines."""
+    described = [platform.system(), platform.machine(), platform.processor()]
+    processors = Path("/proc/cpuinfo")
+    if processors.exists():
+        first = processors.read_text().split("\n\n")[0].splitlines()
+        described += [line for line in first if line.startswith(("model", "flags", "Features"))]
+    return "\n".join(described)
+
+
+def _cache_folder() -> Path:
+    """A folder of ours alone: code is loaded from it."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(root) / "lieaugmenter"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)
+    return folder
+
+
+def _digest(*parts: bytes | str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else part)
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    loaded = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+def _passes_trial(loaded: ctypes.CDLL) -> bool:
+    """Whether the loops move a vector as torch's exponential does: compilers have errors too."""
+    d = 3
+    raw = torch.arange(9.0).view(d, d) / 10 - 0.3
+    weight, x = torch.tensor([[0.7]]), torch.tensor([[1.0, -0.5, 0.25]])
+    mask, joined, regularisers = torch.ones(d, d), torch.empty(2, d), torch.empty(2)
+    saved = torch.empty(loaded.vectors_saved(1, 1, 1, d))
+    pointers = [t.data_ptr() for t in (raw, mask, weight, x, joined, regularisers, saved)]
+    p_raw, p_mask, p_weight, p_x, p_joined, p_regularisers, p_saved = pointers
+    loaded.vectors_forward(
+        p_raw, p_mask, 1.0, p_weight, p_x, 1, 1, 1, 1, d, 6.0, p_joined, None, p_regularisers, p_saved
+    )  # fmt: skip
+    expected = x @ torch.linalg.matrix_exp(0.7 * raw / raw.norm()).mT
+    return bool(((joined[1:] - expected).abs() < _TRIAL_TOLERANCE).all())
