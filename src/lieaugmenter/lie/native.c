@@ -4,9 +4,9 @@
  * and stays the reference. At these sizes torch's time is the number of its operations, not the
  * arithmetic, so a whole node of the graph is one call here.
  *
- * Arithmetic runs over tiles of LANES samples (or elements): the innermost axis is always the lane,
- * so that the compiler vectorises without being allowed to reorder sums, whatever d is. The lanes
- * that the last tile leaves over hold zeros.
+ * Arithmetic runs over tiles of LANES samples (or elements), one in each lane of a vector register,
+ * so that it is fast whatever d is and no sum need be reordered. The lanes that the last tile leaves
+ * over hold zeros. C99 but for the vector type, which GCC and Clang share.
  *
  * All arrays are contiguous, in the order of the axes that the comments give.
  */
@@ -15,7 +15,15 @@
 #include <stddef.h>
 #include <string.h>
 
+#if defined(__AVX512F__)
 #define LANES 16
+#elif defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+typedef float Lane __attribute__((vector_size(4 * LANES), may_alias));
+
 #define MAX_DIM 16   /* of vectors under one generator */
 #define MAX_TERMS 32 /* of one series; `series_length` is 26 at the largest bound */
 #define SMALL 4      /* the largest matrices of `points_forward` */
@@ -24,8 +32,6 @@
 #define TOLERANCE (4.0 * 1.1920928955078125e-07) /* exponential._TRUNCATION, in float32 */
 #define SHORTEST 1e-8f                           /* objective._SHORTEST */
 
-typedef float Lane[LANES];
-
 static long at_most(long a, long b) { return a < b ? a : b; }
 
 static float sign(float z) { return (float)((z > 0.0f) - (z < 0.0f)); }
@@ -33,9 +39,9 @@ static float sign(float z) { return (float)((z > 0.0f) - (z < 0.0f)); }
 /* The larger one; NaN once there is one. */
 static double larger(double a, double b) { return b > a || b != b ? b : a; }
 
-static double sum_of(const Lane a) {
+static double sum_of(const Lane *a) {
     double sum = 0.0;
-    for (int l = 0; l < LANES; l++) sum += a[l];
+    for (int l = 0; l < LANES; l++) sum += (*a)[l];
     return sum;
 }
 
@@ -92,48 +98,57 @@ static void normalise(const float *raw, const float *mask, double norm, long d, 
 
 /* `count` rows of d numbers, `stride` apart, as lanes. */
 static void gather(const float *rows, long stride, long count, long d, Lane *to) {
+    float *lanes = (float *)to;
     if (count < LANES) memset(to, 0, (size_t)d * sizeof(Lane));
     for (long l = 0; l < count; l++)
-        for (long i = 0; i < d; i++) to[i][l] = rows[l * stride + i];
+        for (long i = 0; i < d; i++) lanes[i * LANES + l] = rows[l * stride + i];
 }
 
 static void scatter(const Lane *from, long stride, long count, long d, float *rows) {
+    const float *lanes = (const float *)from;
     for (long l = 0; l < count; l++)
-        for (long i = 0; i < d; i++) rows[l * stride + i] = from[i][l];
+        for (long i = 0; i < d; i++) rows[l * stride + i] = lanes[i * LANES + l];
 }
 
-/* x, L x, L² x, …: (length + 1, d) lanes, the first d of which are given. */
+/* x, L x, L² x, …: (length + 1, d), the first d of which are given. */
 static void images(const float *generator, long d, long length, Lane *power) {
     for (long t = 1; t <= length; t++, power += d)
         for (long i = 0; i < d; i++) {
-            Lane sum = {0};
-            for (long j = 0; j < d; j++)
-                for (int l = 0; l < LANES; l++) sum[l] += generator[i * d + j] * power[j][l];
-            memcpy(power[d + i], sum, sizeof(Lane));
+            Lane sum = generator[i * d] * power[0];
+            for (long j = 1; j < d; j++) sum += generator[i * d + j] * power[j];
+            power[d + i] = sum;
         }
 }
 
-/* w^t / t! from the one before. */
-static void next_weight(Lane weight, const Lane w, long t) {
-    float reciprocal = 1.0f / (float)t;
-    for (int l = 0; l < LANES; l++) weight[l] *= w[l] * reciprocal;
+/* w^t / t! for t = 0 … length, of one view of each sample. */
+static void taylor_weights(const float *weights, long views, long count, long length,
+                           Lane *taylor) {
+    Lane w;
+    gather(weights, views, count, 1, &w);
+    for (int l = 0; l < LANES; l++) taylor[0][l] = 1.0f;
+    for (long t = 1; t <= length; t++) taylor[t] = taylor[t - 1] * (w * (1.0f / (float)t));
 }
 
-/* Lengths of the samples' inputs, not below SHORTEST. */
-static void lengths(const float *vectors, long stride, long count, long size, Lane length) {
-    for (long l = 0; l < LANES; l++) {
-        float squares = 0.0f;
-        for (long i = 0; l < count && i < size; i++)
-            squares += vectors[l * stride + i] * vectors[l * stride + i];
-        length[l] = sqrtf(squares) < SHORTEST ? SHORTEST : sqrtf(squares);
+/* Inputs of length 1 (or less, if shorter than SHORTEST): (size). */
+static void units(const float *vectors, long stride, long count, long size, Lane *unit) {
+    Lane squares = {0}, length;
+    gather(vectors, stride, count, size, unit);
+    for (long i = 0; i < size; i++) squares += unit[i] * unit[i];
+    for (int l = 0; l < LANES; l++) {
+        float root = sqrtf(squares[l]);
+        length[l] = root < SHORTEST ? SHORTEST : root;
     }
+    for (long i = 0; i < size; i++) unit[i] /= length;
 }
 
-/* How many floats `vectors_forward` leaves for `vectors_backward`: the generator, the factor, and
- * for each tile the moved inputs (n_inputs, views, d), the cosines and lengths (views each). */
+/* Numbers before the tiles of `saved`: the generator and the factor, up to a whole lane. */
+static long header(long d) { return (2 * d * d + LANES - 1) / LANES * LANES; }
+
+/* How many floats `vectors_forward` leaves for `vectors_backward`: the header, and for each tile
+ * the units (n_inputs, d), the moved inputs (n_inputs, views, d), cosines and lengths (views each). */
 long vectors_saved(long batch, long views, long n_inputs, long d) {
     long tiles = (batch + LANES - 1) / LANES;
-    return 2 * d * d + tiles * LANES * views * (n_inputs * d + 2);
+    return header(d) + tiles * LANES * (n_inputs * d * (views + 1) + 2 * views);
 }
 
 /* raw, mask (d, d); weights (batch, views); vectors (batch, n, d), the first n_inputs of which are
@@ -155,49 +170,43 @@ long vectors_forward(const float *raw, const float *mask, double norm, const flo
     const long inputs = n_inputs * d, labels = (n - n_inputs) * d;
     for (long b = 0; b < batch; b++)
         memcpy(joined + b * inputs, vectors + b * n * d, (size_t)inputs * sizeof(float));
-    Lane *tile = (Lane *)(saved + 2 * d * d);
-    for (long b = 0; b < batch; b += LANES, tile += views * (inputs + 2)) {
+    Lane *unit = (Lane *)(saved + header(d));
+    for (long b = 0; b < batch; b += LANES, unit += inputs * (views + 1) + 2 * views) {
         const long count = at_most(LANES, batch - b);
         const float *here = vectors + b * n * d;
-        Lane *cosine = tile + views * inputs, *view_length = cosine + views;
-        Lane power[(MAX_TERMS + 1) * MAX_DIM], x_length;
+        Lane *moved_inputs = unit + inputs, *cosine = moved_inputs + views * inputs;
+        Lane *view_length = cosine + views;
+        Lane power[(MAX_TERMS + 1) * MAX_DIM], taylor[MAX_TERMS + 1], label[MAX_DIM];
         memset(cosine, 0, (size_t)(2 * views) * sizeof(Lane));
-        lengths(here, n * d, count, inputs, x_length);
+        units(here, n * d, count, inputs, unit);
         for (long j = 0; j < n; j++) {
+            const int input = j < n_inputs;
             gather(here + j * d, n * d, count, d, power);
             images(generator, d, length, power);
             for (long k = 0; k < views; k++) {
-                Lane label[MAX_DIM], w, weight;
-                Lane *moved = j < n_inputs ? tile + (j * views + k) * d : label;
-                gather(weights + b * views + k, views, count, 1, &w);
-                for (int l = 0; l < LANES; l++) weight[l] = 1.0f;
-                memcpy(moved, power, (size_t)d * sizeof(Lane));
-                for (long t = 1; t <= length; t++) {
-                    next_weight(weight, w, t);
-                    for (long i = 0; i < d; i++)
-                        for (int l = 0; l < LANES; l++) moved[i][l] += weight[l] * power[t * d + i][l];
+                Lane *moved = input ? moved_inputs + (j * views + k) * d : label;
+                taylor_weights(weights + b * views + k, views, count, length, taylor);
+                for (long i = 0; i < d; i++) {
+                    Lane sum = power[i];
+                    for (long t = 1; t <= length; t++) sum += taylor[t] * power[t * d + i];
+                    moved[i] = sum;
                 }
-                if (j >= n_inputs) {
-                    float *to = y_views + (b * views + k) * labels + (j - n_inputs) * d;
-                    scatter(moved, views * labels, count, d, to);
-                    continue;
+                float *to = input ? joined + (batch + b * views + k) * inputs + j * d
+                                  : y_views + (b * views + k) * labels + (j - n_inputs) * d;
+                scatter(moved, views * (input ? inputs : labels), count, d, to);
+                for (long i = 0; input && i < d; i++) {
+                    cosine[k] += moved[i] * unit[j * d + i];
+                    view_length[k] += moved[i] * moved[i];
                 }
-                float *to = joined + (batch + b * views + k) * inputs + j * d;
-                scatter(moved, views * inputs, count, d, to);
-                for (long i = 0; i < d; i++)
-                    for (int l = 0; l < LANES; l++) {
-                        cosine[k][l] += moved[i][l] * (power[i][l] / x_length[l]);
-                        view_length[k][l] += moved[i][l] * moved[i][l];
-                    }
             }
         }
-        for (long k = 0; k < views; k++)
-            for (int l = 0; l < LANES; l++) {
-                float root = sqrtf(view_length[k][l]);
-                view_length[k][l] = root < SHORTEST ? SHORTEST : root;
-                cosine[k][l] /= view_length[k][l];
-                cosines += fabsf(cosine[k][l]);
-            }
+        float *cos = (float *)cosine, *root = (float *)view_length;
+        for (long m = 0; m < views * LANES; m++) {
+            root[m] = sqrtf(root[m]);
+            root[m] = root[m] < SHORTEST ? SHORTEST : root[m];
+            cos[m] /= root[m];
+            cosines += fabsf(cos[m]);
+        }
     }
     regularisers[0] = (float)(cosines / (double)(batch * views));
     regularisers[1] = (float)size;
@@ -216,64 +225,52 @@ void vectors_backward(const float *of_joined, const float *of_labels, const floa
     const float of_size = of_regularisers ? of_regularisers[1] : 0.0f;
     Lane outer[MAX_DIM * MAX_DIM];
     memset(outer, 0, sizeof outer);
-    const Lane *tile = (const Lane *)(saved + 2 * d * d);
-    for (long b = 0; b < batch; b += LANES, tile += views * (inputs + 2)) {
+    const Lane *unit = (const Lane *)(saved + header(d));
+    for (long b = 0; b < batch; b += LANES, unit += inputs * (views + 1) + 2 * views) {
         const long count = at_most(LANES, batch - b);
-        const float *here = vectors + b * n * d;
-        const Lane *cosine = tile + views * inputs, *view_length = cosine + views;
-        Lane power[(MAX_TERMS + 1) * MAX_DIM], of_power[(MAX_TERMS + 1) * MAX_DIM], x_length;
-        lengths(here, n * d, count, inputs, x_length);
+        const Lane *moved_inputs = unit + inputs, *cosine = moved_inputs + views * inputs;
+        const Lane *view_length = cosine + views;
+        Lane power[(MAX_TERMS + 1) * MAX_DIM], of_power[(MAX_TERMS + 1) * MAX_DIM];
+        Lane taylor[MAX_TERMS + 1], gradient[MAX_DIM];
         for (long j = 0; j < n; j++) {
-            gather(here + j * d, n * d, count, d, power);
+            const int input = j < n_inputs;
+            const long stride = views * (input ? inputs : labels);
+            const float *from = input ? of_joined : of_labels;
+            if (from && input) from += (batch + b * views) * inputs + j * d;
+            if (from && !input) from += b * views * labels + (j - n_inputs) * d;
+            gather(vectors + (b * n + j) * d, n * d, count, d, power);
             images(generator, d, length, power);
             memset(of_power, 0, (size_t)((length + 1) * d) * sizeof(Lane));
             for (long k = 0; k < views; k++) {
-                Lane gradient[MAX_DIM], w, weight;
-                const int input = j < n_inputs;
-                const float *from = input ? of_joined : of_labels;
-                if (from && input)
-                    gather(from + (batch + b * views + k) * inputs + j * d, views * inputs, count,
-                           d, gradient);
-                else if (from)
-                    gather(from + (b * views + k) * labels + (j - n_inputs) * d, views * labels,
-                           count, d, gradient);
+                if (from)
+                    gather(from + k * stride / views, stride, count, d, gradient);
                 else
                     memset(gradient, 0, sizeof gradient);
-                for (long i = 0; input && i < d; i++) {
-                    const float *moved = tile[(j * views + k) * d + i];
-                    for (int l = 0; l < LANES; l++) {
-                        float across = power[i][l] / x_length[l] -
-                                       moved[l] * (cosine[k][l] / view_length[k][l]);
-                        gradient[i][l] +=
-                            across * (sign(cosine[k][l]) / view_length[k][l] * of_cosine);
-                    }
-                }
-                gather(weights + b * views + k, views, count, 1, &w);
-                for (int l = 0; l < LANES; l++) weight[l] = 1.0f;
-                for (long t = 1; t <= length; t++) {
-                    next_weight(weight, w, t);
+                if (input) { /* d|cos|/dv = sign(cos) (unit - cos v / |v|) / |v| */
+                    const Lane *moved = moved_inputs + (j * views + k) * d;
+                    Lane slope = cosine[k] / view_length[k], scale;
+                    for (int l = 0; l < LANES; l++) scale[l] = sign(cosine[k][l]);
+                    scale = scale / view_length[k] * of_cosine;
                     for (long i = 0; i < d; i++)
-                        for (int l = 0; l < LANES; l++)
-                            of_power[t * d + i][l] += weight[l] * gradient[i][l];
+                        gradient[i] += (unit[j * d + i] - moved[i] * slope) * scale;
                 }
+                taylor_weights(weights + b * views + k, views, count, length, taylor);
+                for (long t = 1; t <= length; t++)
+                    for (long i = 0; i < d; i++) of_power[t * d + i] += taylor[t] * gradient[i];
             }
             for (long t = length; t >= 1; t--)
                 for (long i = 0; i < d; i++) {
-                    Lane sum;
-                    memcpy(sum, of_power[t * d + i], sizeof(Lane));
+                    Lane sum = of_power[t * d + i];
                     for (long r = 0; t < length && r < d; r++)
-                        for (int l = 0; l < LANES; l++)
-                            sum[l] += generator[r * d + i] * of_power[(t + 1) * d + r][l];
-                    memcpy(of_power[t * d + i], sum, sizeof(Lane));
-                    for (long r = 0; r < d; r++)
-                        for (int l = 0; l < LANES; l++)
-                            outer[i * d + r][l] += sum[l] * power[(t - 1) * d + r][l];
+                        sum += generator[r * d + i] * of_power[(t + 1) * d + r];
+                    of_power[t * d + i] = sum;
+                    for (long r = 0; r < d; r++) outer[i * d + r] += sum * power[(t - 1) * d + r];
                 }
         }
     }
     double along = 0.0;
     for (long i = 0; i < d * d; i++) {
-        of_raw[i] = (float)sum_of(outer[i]) + sign(generator[i]) * of_size;
+        of_raw[i] = (float)sum_of(outer + i) + sign(generator[i]) * of_size;
         along += (double)of_raw[i] * generator[i];
     }
     float share = (float)(along / (norm * norm));
@@ -284,19 +281,21 @@ void vectors_backward(const float *of_joined, const float *of_labels, const floa
 
 /* to = a - b; returns the sum of the squares of `to`, or of its absolute values. */
 static double subtract(const float *a, const float *b, long n, int squared, float *to) {
-    Lane sums = {0};
-    for (long i = 0; i < n; i += LANES) {
-        Lane apart = {0};
-        const long count = at_most(LANES, n - i);
-        if (count == LANES)
-            for (int l = 0; l < LANES; l++) apart[l] = a[i + l] - b[i + l];
-        else
-            for (long l = 0; l < count; l++) apart[l] = a[i + l] - b[i + l];
-        for (int l = 0; l < LANES; l++)
-            sums[l] += squared ? apart[l] * apart[l] : fabsf(apart[l]);
-        memcpy(to + i, apart, (size_t)count * sizeof(float));
+    double rest = 0.0;
+    float sums[LANES] = {0};
+    long i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float apart = a[i + l] - b[i + l];
+            to[i + l] = apart;
+            sums[l] += squared ? apart * apart : fabsf(apart);
+        }
+    for (; i < n; i++) {
+        to[i] = a[i] - b[i];
+        rest += squared ? to[i] * to[i] : fabsf(to[i]);
     }
-    return sum_of(sums);
+    for (int l = 0; l < LANES; l++) rest += sums[l];
+    return rest;
 }
 
 /* prediction (batch · (views + 1), out); y (batch, out); y_views (batch, views, out), or
