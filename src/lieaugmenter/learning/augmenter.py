@@ -410,20 +410,24 @@ class LieAugmenter(nn.Module):
             basis.raw, basis.mask, basis.norm, weights, vectors, n_inputs, self._bound
         )
         flat = y.reshape(n, -1)
-        y_views = y_views.reshape(n, views, -1) if self._labels_move else flat.unsqueeze(1)
+        if self._labels_move:
+            y_views = y_views.reshape(n, views, -1)
+        else:
+            y_views = flat.unsqueeze(1).expand(-1, views, -1)
 
         def finish(predictions: Tensor) -> Loss:
-            shaped_like(predictions[:n], y)  # raises if it does not fit
-            total, terms = vector_step.total(
-                predictions.reshape(-1, flat.shape[1]),
-                flat,
-                y_views.expand(-1, views, -1),
-                regularisers,
-                self.vector_weights.to(x.dtype),
-            )
-            return as_loss(total, self._terms, terms.index_select(0, self.vector_terms))
+            if predictions.shape[1:] != y.shape[1:]:
+                shaped_like(predictions[:n], y)  # raises if it does not fit
+            # Reshaped only where it must be: a view is a node of the graph, and takes its time.
+            if predictions.ndim != 2 or predictions.shape[1] != flat.shape[1]:
+                predictions = predictions.reshape(-1, flat.shape[1])
+            weights = self.vector_weights.to(x.dtype)
+            total, terms = vector_step.total(predictions, flat, y_views, regularisers, weights)
+            if len(self._terms) < len(_VECTOR_TERMS):
+                terms = terms.index_select(0, self.vector_terms)
+            return as_loss(total, self._terms, terms)
 
-        return joined.view(-1, *x.shape[1:]), finish
+        return joined if x.ndim == 2 else joined.view(-1, *x.shape[1:]), finish
 
     @property
     def _labels_move(self) -> bool:
@@ -439,10 +443,11 @@ class LieAugmenter(nn.Module):
 
     def _by_kernels(self, x: Tensor, y: Tensor) -> bool:
         """Whether the step is one for `vector_kernels`."""
+        if not x.is_cuda:
+            return False
         numbers = x[0].numel() + (y[0].numel() if self._labels_move else 0)
         return (
-            x.is_cuda
-            and x.dtype == torch.float32
+            x.dtype == torch.float32
             and vector_kernels.available()
             and vector_kernels.fits(self.action.dim, numbers // self.action.dim, self.n_views)
         )

@@ -23,11 +23,13 @@
 #define LANES 4
 #endif
 typedef float Lane __attribute__((vector_size(4 * LANES), may_alias));
+typedef float Quad __attribute__((vector_size(16), may_alias));
 
 #define MAX_DIM 16   /* of vectors under one generator */
 #define MAX_TERMS 32 /* of one series; `series_length` is 26 at the largest bound */
 #define SMALL 4      /* the largest matrices of `points_forward` */
 #define MAX_GENERATORS 16
+#define MAX_DOUBLINGS 130 /* the largest float is below 2^128 */
 
 #define TOLERANCE (4.0 * 1.1920928955078125e-07) /* exponential._TRUNCATION, in float32 */
 #define SHORTEST 1e-8f                           /* objective._SHORTEST */
@@ -331,4 +333,250 @@ void total_backward(const float *of_total, const float *weights, const float *ap
     for (long i = 0; of_y_views && i < rest; i++) of_y_views[i] = -of_prediction[first + i];
     of_regularisers[0] = weights[2] * of_total[0];
     of_regularisers[1] = weights[3] * of_total[0];
+}
+
+/* ---- Small matrices acting on points: _ManyGenerators of lie/exponential.py. ---- */
+
+/* The degree-8 Taylor polynomial of exp in three products (Bader, Blanes and Casas, 2019). */
+#define R 13.30413469565007 /* √177 */
+#define X3 (2.0f / 3.0f)
+#define X1 ((float)(2.0 / 3.0 * (1.0 + R) / 88.0))
+#define X2 ((float)(2.0 / 3.0 * (1.0 + R) / 352.0))
+#define X4 ((float)((-271.0 + 29.0 * R) / 210.0))
+#define X5 ((float)(11.0 * (R - 1.0) / 840.0))
+#define X6 ((float)(11.0 * (R - 9.0) / 3360.0))
+#define X7 ((float)((89.0 - R) / 2240.0))
+#define Y2 ((float)((857.0 - 58.0 * R) / 630.0))
+
+/* A matrix of each element, (rows, d): rows below `rows` are zero and not kept. */
+typedef Lane Matrix[SMALL * SMALL];
+
+/* Everything on the way to exp(A) - I, which is the last of the chain. */
+typedef struct {
+    Matrix a, a2, p4, left, right, chain[MAX_DOUBLINGS + 1];
+} Exponential;
+
+/* The sizes that all functions here share. */
+typedef struct {
+    long d, rows, generators;
+} Sizes;
+
+/* A B. */
+static void product(Sizes s, const Lane *a, const Lane *b, Lane *to) {
+    for (long i = 0; i < s.rows; i++)
+        for (long j = 0; j < s.d; j++) {
+            Lane sum = a[i * s.d] * b[j];
+            for (long k = 1; k < s.rows; k++) sum += a[i * s.d + k] * b[k * s.d + j];
+            to[i * s.d + j] = sum;
+        }
+}
+
+/* Add the gradient of A B with respect to A, which is G Bᵀ. */
+static void add_of_left(Sizes s, const Lane *g, const Lane *b, Lane *to) {
+    for (long i = 0; i < s.rows; i++)
+        for (long k = 0; k < s.rows; k++)
+            for (long j = 0; j < s.d; j++) to[i * s.d + k] += g[i * s.d + j] * b[k * s.d + j];
+}
+
+/* The gradient of A B with respect to B, which is Aᵀ G. */
+static void of_right_factor(Sizes s, const Lane *a, const Lane *g, Lane *to) {
+    for (long k = 0; k < s.rows; k++)
+        for (long j = 0; j < s.d; j++) {
+            Lane sum = a[k] * g[j];
+            for (long i = 1; i < s.rows; i++) sum += a[i * s.d + k] * g[i * s.d + j];
+            to[k * s.d + j] = sum;
+        }
+}
+
+/* sum_i w_i L_i of `count` elements, and their coefficients as lanes. */
+static void combine(Sizes s, const float *basis, const float *coefficients, long count, Lane *w,
+                    Lane *a) {
+    gather(coefficients, s.generators, count, s.generators, w);
+    for (long m = 0; m < s.rows * s.d; m++) {
+        Lane sum = basis[m] * w[0];
+        for (long g = 1; g < s.generators; g++) sum += basis[g * s.d * s.d + m] * w[g];
+        a[m] = sum;
+    }
+}
+
+/* exp(A) - I by scaling and squaring; A is given in e->a and scaled. */
+static const Lane *exponentiate(Sizes s, long doublings, Exponential *e) {
+    const long size = s.rows * s.d;
+    const float scale = ldexpf(1.0f, (int)-doublings);
+    Lane a4[SMALL * SMALL];
+    for (long m = 0; m < size; m++) e->a[m] *= scale;
+    product(s, e->a, e->a, e->a2);
+    for (long m = 0; m < size; m++) e->p4[m] = X1 * e->a[m] + X2 * e->a2[m];
+    product(s, e->a2, e->p4, a4);
+    for (long m = 0; m < size; m++) {
+        e->left[m] = a4[m] + X3 * e->a2[m];
+        e->right[m] = X5 * e->a[m] + X6 * e->a2[m] + X7 * a4[m];
+    }
+    product(s, e->left, e->right, e->chain[0]);
+    for (long m = 0; m < size; m++) e->chain[0][m] += X4 * e->left[m] + e->a[m] + Y2 * e->a2[m];
+    for (long t = 0; t < doublings; t++) { /* (I + X)² - I = X² + 2X */
+        product(s, e->chain[t], e->chain[t], e->chain[t + 1]);
+        for (long m = 0; m < size; m++) e->chain[t + 1][m] += 2.0f * e->chain[t][m];
+    }
+    return e->chain[doublings];
+}
+
+/* The gradient in exp(A) - I, overwritten by that in A. */
+static void exponentiate_backward(Sizes s, long doublings, const Exponential *e, Lane *g) {
+    const long size = s.rows * s.d;
+    const float scale = ldexpf(1.0f, (int)-doublings);
+    Matrix of_left, of_right, of_p4, of_a4, of_a2, of_a;
+    for (long t = doublings - 1; t >= 0; t--) {
+        of_right_factor(s, e->chain[t], g, of_a);
+        for (long m = 0; m < size; m++) of_a[m] += 2.0f * g[m];
+        add_of_left(s, g, e->chain[t], of_a);
+        memcpy(g, of_a, (size_t)size * sizeof(Lane));
+    }
+    for (long m = 0; m < size; m++) of_left[m] = X4 * g[m];
+    add_of_left(s, g, e->right, of_left);
+    of_right_factor(s, e->left, g, of_right);
+    for (long m = 0; m < size; m++) of_a4[m] = of_left[m] + X7 * of_right[m];
+    of_right_factor(s, e->a2, of_a4, of_p4);
+    for (long m = 0; m < size; m++)
+        of_a2[m] = Y2 * g[m] + X3 * of_left[m] + X6 * of_right[m] + X2 * of_p4[m];
+    add_of_left(s, of_a4, e->p4, of_a2);
+    of_right_factor(s, e->a, of_a2, of_a);
+    for (long m = 0; m < size; m++) of_a[m] += g[m] + X5 * of_right[m] + X1 * of_p4[m];
+    add_of_left(s, of_a2, e->a, of_a);
+    for (long m = 0; m < size; m++) g[m] = of_a[m] * scale;
+}
+
+/* Up to four numbers, the others zero. */
+static Quad load(const float *from, long count) {
+    Quad numbers = {0};
+    if (count == SMALL)
+        memcpy(&numbers, from, sizeof numbers);
+    else
+        for (long i = 0; i < count; i++) numbers[i] = from[i];
+    return numbers;
+}
+
+/* Rows or columns of the matrix of one lane, exp(A) = I + (exp(A) - I). */
+static void matrix_of(Sizes s, const Lane *less_identity, long lane, int columns, Quad *to) {
+    const float *entries = (const float *)less_identity + lane;
+    memset(to, 0, SMALL * sizeof(Quad));
+    for (long i = 0; i < s.rows; i++)
+        for (long j = 0; j < s.d; j++) {
+            float entry = entries[(i * s.d + j) * LANES] + (i == j ? 1.0f : 0.0f);
+            if (columns)
+                to[j][i] = entry;
+            else
+                to[i][j] = entry;
+        }
+}
+
+/* x (n, d) to M x (n, rows); M by its columns. */
+static void act(Sizes s, const Quad *columns, const float *x, long n, float *moved) {
+    for (long p = 0; p < n; p++, x += s.d, moved += s.rows) {
+        Quad sum = columns[0] * x[0];
+        for (long j = 1; j < s.d; j++) sum += columns[j] * x[j];
+        /* Four at once where the next points overwrite what is too much. */
+        if ((n - p) * s.rows >= SMALL)
+            memcpy(moved, &sum, sizeof sum);
+        else
+            for (long i = 0; i < s.rows; i++) moved[i] = sum[i];
+    }
+}
+
+/* Gradient of `act` in M, (rows, d), into one lane. */
+static void act_of_matrix(Sizes s, const float *of_moved, const float *x, long n, long lane,
+                          Lane *to) {
+    Quad sums[SMALL] = {{0}};
+    float *entries = (float *)to + lane;
+    for (long p = 0; p < n; p++, x += s.d, of_moved += s.rows) {
+        Quad point = load(x, s.d);
+        for (long i = 0; i < s.rows; i++) sums[i] += of_moved[i] * point;
+    }
+    for (long i = 0; i < s.rows; i++)
+        for (long j = 0; j < s.d; j++) entries[(i * s.d + j) * LANES] = sums[i][j];
+}
+
+/* Gradient of `act` in x, added; M by its rows. */
+static void act_of_points(Sizes s, const float *of_moved, const Quad *rows, long n, float *of_x) {
+    for (long p = 0; p < n; p++, of_x += s.d, of_moved += s.rows) {
+        Quad sum = of_moved[0] * rows[0];
+        for (long i = 1; i < s.rows; i++) sum += of_moved[i] * rows[i];
+        for (long j = 0; j < s.d; j++) of_x[j] += sum[j];
+    }
+}
+
+/* basis (generators, d, d); coefficients (batch, views, generators); x (batch, n, d). Gives moved
+ * (batch, views, n, rows); returns the number of doublings. */
+long points_forward(const float *basis, const float *coefficients, const float *x, long batch,
+                    long views, long n, long generators, long d, long rows, float *moved) {
+    const Sizes s = {d, rows, generators};
+    const long elements = batch * views;
+    Lane w[MAX_GENERATORS];
+    Exponential e;
+    double largest = 0.0;
+    for (long first = 0; first < elements; first += LANES) {
+        Lane squares = {0};
+        combine(s, basis, coefficients + first * generators, at_most(LANES, elements - first), w,
+                e.a);
+        for (long m = 0; m < rows * d; m++) squares += e.a[m] * e.a[m];
+        for (int l = 0; l < LANES; l++) largest = larger(largest, squares[l]);
+    }
+    const double norm = sqrt(largest);
+    const long doublings = isfinite(norm) ? squarings(norm) : 0;
+    for (long first = 0; first < elements; first += LANES) {
+        const long count = at_most(LANES, elements - first);
+        combine(s, basis, coefficients + first * generators, count, w, e.a);
+        const Lane *result = exponentiate(s, doublings, &e);
+        for (long l = 0; l < count; l++) {
+            Quad columns[SMALL];
+            matrix_of(s, result, l, 1, columns);
+            act(s, columns, x + (first + l) / views * n * d, n, moved + (first + l) * n * rows);
+        }
+    }
+    return doublings;
+}
+
+/* Gradients in the basis, the coefficients and x; NULL for one that is not asked for. What the
+ * forward pass went through is computed again: that is faster than reading it from memory. */
+void points_backward(const float *of_moved, const float *basis, const float *coefficients,
+                     const float *x, long batch, long views, long n, long generators, long d,
+                     long rows, long doublings, float *of_basis, float *of_coefficients,
+                     float *of_x) {
+    const Sizes s = {d, rows, generators};
+    const long elements = batch * views;
+    Lane sums[MAX_GENERATORS * SMALL * SMALL];
+    Exponential e;
+    memset(sums, 0, sizeof sums);
+    if (of_x) memset(of_x, 0, (size_t)(batch * n * d) * sizeof(float));
+    for (long first = 0; first < elements; first += LANES) {
+        const long count = at_most(LANES, elements - first);
+        Lane w[MAX_GENERATORS], of_w[MAX_GENERATORS];
+        Matrix gradient;
+        combine(s, basis, coefficients + first * generators, count, w, e.a);
+        const Lane *result = exponentiate(s, doublings, &e);
+        memset(gradient, 0, sizeof gradient);
+        for (long l = 0; l < count; l++) {
+            const long sample = (first + l) / views;
+            const float *of_views = of_moved + (first + l) * n * rows;
+            act_of_matrix(s, of_views, x + sample * n * d, n, l, gradient);
+            if (of_x) {
+                Quad by_rows[SMALL];
+                matrix_of(s, result, l, 0, by_rows);
+                act_of_points(s, of_views, by_rows, n, of_x + sample * n * d);
+            }
+        }
+        if (!of_basis && !of_coefficients) continue;
+        exponentiate_backward(s, doublings, &e, gradient);
+        for (long g = 0; g < generators; g++) {
+            of_w[g] = gradient[0] * basis[g * d * d];
+            for (long m = 1; m < rows * d; m++) of_w[g] += gradient[m] * basis[g * d * d + m];
+            for (long m = 0; m < rows * d; m++) sums[g * rows * d + m] += gradient[m] * w[g];
+        }
+        if (of_coefficients)
+            scatter(of_w, generators, count, generators, of_coefficients + first * generators);
+    }
+    for (long g = 0; of_basis && g < generators; g++)
+        for (long m = 0; m < d * d; m++)
+            of_basis[g * d * d + m] =
+                m < rows * d ? (float)sum_of(sums + g * rows * d + m) : 0.0f;
 }

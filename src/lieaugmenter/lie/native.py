@@ -18,9 +18,11 @@ from collections.abc import Sequence
 from ctypes import c_double, c_long, c_void_p
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _SOURCE = Path(__file__).with_name("native.c")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-ffp-contract=fast")
@@ -28,6 +30,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 _LONGEST_COMPILATION = 60.0  # seconds
 # What native.c has room for.
 LARGEST_VECTOR = 16
+_LARGEST_MATRIX, _MOST_GENERATORS = 4, 16
 # How far the loops may be from torch's exponential on the trial problem, whose numbers are near 1.
 _TRIAL_TOLERANCE = 1e-4
 
@@ -46,6 +49,8 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
         [*[c_void_p] * 3, c_long, c_void_p, c_void_p, *[c_long] * 3, *[c_void_p] * 3],
     ),
     "total_backward": (None, [*[c_void_p] * 3, *[c_long] * 3, *[c_void_p] * 3]),
+    "points_forward": (c_long, [*[c_void_p] * 3, *[c_long] * 6, c_void_p]),
+    "points_backward": (None, [*[c_void_p] * 4, *[c_long] * 7, *[c_void_p] * 3]),
 }
 
 
@@ -54,6 +59,51 @@ def suits(*tensors: Tensor) -> bool:
     return all(
         t.dtype is torch.float32 and t.is_cpu and t.is_contiguous() and t.numel() for t in tensors
     )
+
+
+def acts_by_matrices(basis: Tensor, coefficients: Tensor, x: Tensor) -> bool:
+    """Whether `ActByMatrices` is there and takes these tensors."""
+    return (
+        basis.shape[-1] <= _LARGEST_MATRIX
+        and len(basis) <= _MOST_GENERATORS
+        and suits(basis, coefficients, x)
+        and library() is not None
+    )
+
+
+class ActByMatrices(torch.autograd.Function):
+    """exp(sum_i w_i L_i) x: `_ManyGenerators` of `exponential` as a single call each way."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]  # torch types it *args
+        ctx: Any, basis: Tensor, coefficients: Tensor, x: Tensor, rows: int
+    ) -> Tensor:
+        batch, n, d = x.shape
+        views, c = coefficients.shape[1:]
+        ctx.library = loaded = library()
+        moved = x.new_empty(batch, views, n, rows)
+        sizes = (batch, views, n, c, d, rows)
+        doublings = loaded.points_forward(
+            basis.data_ptr(), coefficients.data_ptr(), x.data_ptr(), *sizes, moved.data_ptr()
+        )
+        ctx.save_for_backward(basis, coefficients, x)
+        ctx.sizes = (*sizes, doublings)
+        return moved
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        inputs = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        wanted = zip(inputs, ctx.needs_input_grad, strict=False)
+        results = [torch.empty_like(tensor) if needed else None for tensor, needed in wanted]
+        ctx.library.points_backward(
+            gradient.data_ptr(),
+            *[tensor.data_ptr() for tensor in inputs],
+            *ctx.sizes,
+            *[None if result is None else result.data_ptr() for result in results],
+        )
+        return *results, None
 
 
 @lru_cache(maxsize=1)
