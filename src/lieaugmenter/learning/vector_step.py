@@ -3,7 +3,8 @@
 A step on small vectors is dozens of operations of a few microseconds; autograd's bookkeeping for
 each costs more than the operation. Here everything before the network is one node of the graph and
 everything after it another. `LieAugmenter.loss` takes this way when it applies; a test holds it
-equal to the general one. Where there is a C compiler both nodes are compiled loops, `vector_native`.
+equal to the general one. Where there is a C compiler both nodes are compiled loops,
+`vector_native`.
 """
 
 from __future__ import annotations

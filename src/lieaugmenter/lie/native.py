@@ -114,7 +114,7 @@ def library() -> ctypes.CDLL | None:
     try:
         loaded = _load(_compiled())
         return loaded if _passes_trial(loaded) else None
-    except (OSError, subprocess.SubprocessError, AttributeError, LookupError):
+    except (OSError, subprocess.SubprocessError, AttributeError, RuntimeError, ValueError):
         return None
 
 
@@ -218,10 +218,10 @@ def _passes_trial(loaded: ctypes.CDLL) -> bool:
     weight, x = torch.tensor([[0.7]]), torch.tensor([[1.0, -0.5, 0.25]])
     mask, joined, regularisers = torch.ones(d, d), torch.empty(2, d), torch.empty(2)
     saved = torch.empty(loaded.vectors_saved(1, 1, 1, d))
-    pointers = [t.data_ptr() for t in (raw, mask, weight, x, joined, regularisers, saved)]
-    p_raw, p_mask, p_weight, p_x, p_joined, p_regularisers, p_saved = pointers
     loaded.vectors_forward(
-        p_raw, p_mask, 1.0, p_weight, p_x, 1, 1, 1, 1, d, 6.0, p_joined, None, p_regularisers, p_saved
+        raw.data_ptr(), mask.data_ptr(), 1.0, weight.data_ptr(), x.data_ptr(),
+        1, 1, 1, 1, d, 6.0,
+        joined.data_ptr(), None, regularisers.data_ptr(), saved.data_ptr(),
     )  # fmt: skip
     expected = x @ torch.linalg.matrix_exp(0.7 * raw / raw.norm()).mT
     return bool(((joined[1:] - expected).abs() < _TRIAL_TOLERANCE).all())
