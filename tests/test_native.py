@@ -225,6 +225,27 @@ def test_other_tensors_take_the_torch_code() -> None:
     vector_step.total(torch.randn(90, 3), torch.randn(10, 3), y_views, torch.ones(2), torch.ones(4))
 
 
+@pytest.mark.usefixtures("forbidden")
+def test_shapes_that_do_not_fit_are_left_to_torch_to_name() -> None:
+    basis, coefficients, x = points(4, 3, 2, 5)
+    with pytest.raises(RuntimeError):
+        exponential._ManyGenerators.apply(basis, coefficients[1:], x, None, 4)
+    assert not native.acts_by_matrices(basis, coefficients[1:], x)
+    y_views, rest = torch.randn(10, 8, 3), (torch.ones(2), torch.ones(4))
+    with pytest.raises(RuntimeError):
+        vector_step.total(torch.randn(80, 3), torch.randn(10, 3), y_views, *rest)
+
+
+@needs_library
+def test_defaults_of_the_user_do_not_matter(fresh: Path) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert native.library() is not None
+    finally:
+        torch.set_default_dtype(before)
+
+
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A process that has not yet looked for the library, with an empty cache."""

@@ -22,6 +22,8 @@ def augments(
     return (
         native.suits(raw, mask, weights, vectors)
         and vectors.shape[-1] <= native.LARGEST_VECTOR
+        and raw.numel() == mask.numel() == vectors.shape[-1] ** 2
+        and len(weights) == len(vectors)
         and 0 < n_inputs <= vectors.shape[1]
         and bound <= LARGEST_SERIES
         and native.library() is not None
@@ -32,8 +34,13 @@ def totals(
     prediction: Tensor, y: Tensor, y_views: Tensor, regularisers: Tensor, weights: Tensor
 ) -> bool:
     """Whether `Total` is there and takes these tensors."""
+    batch, views, out = y_views.shape
     return (
-        native.suits(prediction, y, regularisers, weights)
+        prediction.shape == (batch * (views + 1), out)
+        and y.shape == (batch, out)
+        and regularisers.shape == (2,)
+        and weights.shape == (4,)
+        and native.suits(prediction, y, regularisers, weights)
         and native.suits(y_views[:, 0] if _shares_labels(y_views) else y_views)
         and native.library() is not None
     )
@@ -68,12 +75,12 @@ class Augment(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         batch, n, d = vectors.shape
         views = weights.shape[1]
-        ctx.library = library = native.library()
+        ctx.library = native.library()
         joined = raw.new_empty(batch * (views + 1), n_inputs * d)
         y_views = raw.new_empty(batch, views, n - n_inputs, d)
         regularisers = raw.new_empty(2)
-        saved = raw.new_empty(library.vectors_saved(batch, views, n_inputs, d))
-        length = library.vectors_forward(
+        saved = raw.new_empty(ctx.library.vectors_saved(batch, views, n_inputs, d))
+        length = ctx.library.vectors_forward(
             raw.data_ptr(), mask.data_ptr(), norm, weights.data_ptr(), vectors.data_ptr(),
             batch, views, n, n_inputs, d, bound,
             joined.data_ptr(), y_views.data_ptr(), regularisers.data_ptr(), saved.data_ptr(),
@@ -114,10 +121,10 @@ class Total(torch.autograd.Function):
         weights: Tensor,
     ) -> tuple[Tensor, Tensor]:
         batch, views, out = y_views.shape
-        ctx.library = library = native.library()
+        ctx.library = native.library()
         apart = torch.empty_like(prediction)
         total, terms = prediction.new_empty(()), prediction.new_empty(4)
-        library.total_forward(
+        ctx.library.total_forward(
             prediction.data_ptr(), y.data_ptr(), y_views.data_ptr(), _shares_labels(y_views),
             regularisers.data_ptr(), weights.data_ptr(), batch, views, out,
             apart.data_ptr(), terms.data_ptr(), total.data_ptr(),

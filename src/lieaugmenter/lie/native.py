@@ -66,6 +66,8 @@ def acts_by_matrices(basis: Tensor, coefficients: Tensor, x: Tensor) -> bool:
     return (
         basis.shape[-1] <= _LARGEST_MATRIX
         and len(basis) <= _MOST_GENERATORS
+        and basis.shape[1:] == (x.shape[-1], x.shape[-1])
+        and coefficients.shape == (len(x), coefficients.shape[1], len(basis))
         and suits(basis, coefficients, x)
         and library() is not None
     )
@@ -80,10 +82,10 @@ class ActByMatrices(torch.autograd.Function):
     ) -> Tensor:
         batch, n, d = x.shape
         views, c = coefficients.shape[1:]
-        ctx.library = loaded = library()
+        ctx.library = library()
         moved = x.new_empty(batch, views, n, rows)
         sizes = (batch, views, n, c, d, rows)
-        doublings = loaded.points_forward(
+        doublings = ctx.library.points_forward(
             basis.data_ptr(), coefficients.data_ptr(), x.data_ptr(), *sizes, moved.data_ptr()
         )
         ctx.save_for_backward(basis, coefficients, x)
@@ -214,10 +216,13 @@ def _load(path: Path) -> ctypes.CDLL:
 def _passes_trial(loaded: ctypes.CDLL) -> bool:
     """Whether the loops move a vector as torch's exponential does: compilers have errors too."""
     d = 3
-    raw = torch.arange(9.0).view(d, d) / 10 - 0.3
-    weight, x = torch.tensor([[0.7]]), torch.tensor([[1.0, -0.5, 0.25]])
-    mask, joined, regularisers = torch.ones(d, d), torch.empty(2, d), torch.empty(2)
-    saved = torch.empty(loaded.vectors_saved(1, 1, 1, d))
+    # Whatever the user's default device and precision are.
+    kind: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+    raw = torch.arange(9, **kind).view(d, d) / 10 - 0.3
+    weight, x = torch.tensor([[0.7]], **kind), torch.tensor([[1.0, -0.5, 0.25]], **kind)
+    mask, joined = torch.ones(d, d, **kind), torch.empty(2, d, **kind)
+    regularisers = torch.empty(2, **kind)
+    saved = torch.empty(loaded.vectors_saved(1, 1, 1, d), **kind)
     loaded.vectors_forward(
         raw.data_ptr(), mask.data_ptr(), 1.0, weight.data_ptr(), x.data_ptr(),
         1, 1, 1, 1, d, 6.0,
