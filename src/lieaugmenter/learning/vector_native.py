@@ -5,7 +5,8 @@ The same numbers: a test holds them equal. `vector_step` chooses.
 
 from __future__ import annotations
 
-from typing import Any
+from ctypes import CDLL
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -75,7 +76,7 @@ class Augment(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         batch, n, d = vectors.shape
         views = weights.shape[1]
-        ctx.library = native.library()
+        ctx.library = cast(CDLL, native.library())
         joined = raw.new_empty(batch * (views + 1), n_inputs * d)
         y_views = raw.new_empty(batch, views, n - n_inputs, d)
         regularisers = raw.new_empty(2)
@@ -121,7 +122,7 @@ class Total(torch.autograd.Function):
         weights: Tensor,
     ) -> tuple[Tensor, Tensor]:
         batch, views, out = y_views.shape
-        ctx.library = native.library()
+        ctx.library = cast(CDLL, native.library())
         apart = torch.empty_like(prediction)
         total, terms = prediction.new_empty(()), prediction.new_empty(4)
         ctx.library.total_forward(

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from ctypes import c_double, c_long, c_void_p
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -82,7 +82,7 @@ class ActByMatrices(torch.autograd.Function):
     ) -> Tensor:
         batch, n, d = x.shape
         views, c = coefficients.shape[1:]
-        ctx.library = library()
+        ctx.library = cast(ctypes.CDLL, library())
         moved = x.new_empty(batch, views, n, rows)
         sizes = (batch, views, n, c, d, rows)
         doublings = ctx.library.points_forward(
