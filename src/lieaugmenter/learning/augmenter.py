@@ -377,12 +377,13 @@ class LieAugmenter(nn.Module):
     def _gradients_by_hand(self) -> bool:
         """Whether the step is one that `vector_step` knows: vectors under one learned generator."""
         labels_move = type(self.output).act is VectorAction.act
+        basis = self.basis  # looked up once: a module's attribute is slow to find
         return (
             type(self.action).act is VectorAction.act
             and (labels_move or type(self.output) is InvariantAction)
-            and type(self.basis) is GeneratorBasis
-            and self.basis.learnable
-            and self.basis.n_generators == 1
+            and type(basis) is GeneratorBasis
+            and basis.learnable
+            and basis.n_generators == 1
             and self.n_factors == 1
             and self.components is None
             and not isinstance(self.sampler, LearnableRange)
@@ -840,7 +841,7 @@ def shaped_like(prediction: Tensor, y: Tensor) -> Tensor:
 
 def _capturing() -> bool:
     """Whether this is being recorded into a CUDA graph, whose replays cannot count steps."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 @contextmanager

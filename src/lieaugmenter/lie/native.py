@@ -56,9 +56,15 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
 
 def suits(*tensors: Tensor) -> bool:
     """Whether the loops can read these tensors: float32 numbers in a row, on a CPU."""
-    return all(
-        t.dtype is torch.float32 and t.is_cpu and t.is_contiguous() and t.numel() for t in tensors
-    )
+    for tensor in tensors:  # not all(…): this runs in every step
+        if not (
+            tensor.dtype is torch.float32
+            and tensor.is_cpu
+            and tensor.is_contiguous()
+            and tensor.numel()
+        ):
+            return False
+    return True
 
 
 def acts_by_matrices(basis: Tensor, coefficients: Tensor, x: Tensor) -> bool:
