@@ -377,12 +377,13 @@ class LieAugmenter(nn.Module):
     def _gradients_by_hand(self) -> bool:
         """Whether the step is one that `vector_step` knows: vectors under one learned generator."""
         labels_move = type(self.output).act is VectorAction.act
+        basis = self.basis  # looked up once: a module's attribute is slow to find
         return (
             type(self.action).act is VectorAction.act
             and (labels_move or type(self.output) is InvariantAction)
-            and type(self.basis) is GeneratorBasis
-            and self.basis.learnable
-            and self.basis.n_generators == 1
+            and type(basis) is GeneratorBasis
+            and basis.learnable
+            and basis.n_generators == 1
             and self.n_factors == 1
             and self.components is None
             and not isinstance(self.sampler, LearnableRange)
@@ -410,20 +411,24 @@ class LieAugmenter(nn.Module):
             basis.raw, basis.mask, basis.norm, weights, vectors, n_inputs, self._bound
         )
         flat = y.reshape(n, -1)
-        y_views = y_views.reshape(n, views, -1) if self._labels_move else flat.unsqueeze(1)
+        if self._labels_move:
+            y_views = y_views.reshape(n, views, -1)
+        else:
+            y_views = flat.unsqueeze(1).expand(-1, views, -1)
 
         def finish(predictions: Tensor) -> Loss:
-            shaped_like(predictions[:n], y)  # raises if it does not fit
-            total, terms = vector_step.total(
-                predictions.reshape(-1, flat.shape[1]),
-                flat,
-                y_views.expand(-1, views, -1),
-                regularisers,
-                self.vector_weights.to(x.dtype),
-            )
-            return as_loss(total, self._terms, terms.index_select(0, self.vector_terms))
+            if predictions.shape[1:] != y.shape[1:]:
+                shaped_like(predictions[:n], y)  # raises if it does not fit
+            # Reshaped only where it must be: a view is a node of the graph, and takes its time.
+            if predictions.ndim != 2 or predictions.shape[1] != flat.shape[1]:
+                predictions = predictions.reshape(-1, flat.shape[1])
+            weights = self.vector_weights.to(x.dtype)
+            total, terms = vector_step.total(predictions, flat, y_views, regularisers, weights)
+            if len(self._terms) < len(_VECTOR_TERMS):
+                terms = terms.index_select(0, self.vector_terms)
+            return as_loss(total, self._terms, terms)
 
-        return joined.view(-1, *x.shape[1:]), finish
+        return joined if x.ndim == 2 else joined.view(-1, *x.shape[1:]), finish
 
     @property
     def _labels_move(self) -> bool:
@@ -439,10 +444,11 @@ class LieAugmenter(nn.Module):
 
     def _by_kernels(self, x: Tensor, y: Tensor) -> bool:
         """Whether the step is one for `vector_kernels`."""
+        if not x.is_cuda:
+            return False
         numbers = x[0].numel() + (y[0].numel() if self._labels_move else 0)
         return (
-            x.is_cuda
-            and x.dtype == torch.float32
+            x.dtype == torch.float32
             and vector_kernels.available()
             and vector_kernels.fits(self.action.dim, numbers // self.action.dim, self.n_views)
         )
@@ -835,7 +841,7 @@ def shaped_like(prediction: Tensor, y: Tensor) -> Tensor:
 
 def _capturing() -> bool:
     """Whether this is being recorded into a CUDA graph, whose replays cannot count steps."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 A step on small vectors is dozens of operations of a few microseconds; autograd's bookkeeping for
 each costs more than the operation. Here everything before the network is one node of the graph and
 everything after it another. `LieAugmenter.loss` takes this way when it applies; a test holds it
-equal to the general one.
+equal to the general one. Where there is a C compiler both nodes are compiled loops,
+`vector_native`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lieaugmenter.learning import vector_native
 from lieaugmenter.learning.objective import mean_abs_cosine, mean_abs_cosine_backward
 from lieaugmenter.lie.basis import normalise, normalise_backward
 from lieaugmenter.lie.exponential import (
@@ -145,6 +147,8 @@ def augment(
         Originals and views, (batch · (views + 1), n_inputs · d); labels of the views,
         (batch, views, n - n_inputs, d); ℓ_areg and ℓ_bsreg, (2,).
     """
+    if vector_native.augments(raw, mask, weights, vectors, n_inputs, bound):
+        return vector_native.Augment.apply(raw, mask, norm, weights, vectors, n_inputs, bound)
     with torch.autocast(raw.device.type, enabled=False):
         return _Augment.apply(raw, mask, norm, weights, vectors, n_inputs, bound)
 
@@ -169,5 +173,8 @@ def total(
     weights
         Of prediction, equivariance, similarity and sparsity; 0 for a term that does not count.
     """
+    prediction = prediction.to(y.dtype)
+    if vector_native.totals(prediction, y, y_views, regularisers, weights):
+        return vector_native.Total.apply(prediction, y, y_views, regularisers, weights)
     with torch.autocast(y.device.type, enabled=False):
-        return _Total.apply(prediction.to(y.dtype), y, y_views, regularisers, weights)
+        return _Total.apply(prediction, y, y_views, regularisers, weights)

@@ -21,6 +21,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lieaugmenter.lie import native
+
 # One series sums terms as large as e^bound: at 6 the cancellation costs float32 about 2e-5 of |x|.
 LARGEST_SERIES = 6.0
 # What a truncated series may leave out, in units of rounding: the sums and squarings round by more.
@@ -482,7 +484,10 @@ def act_by_matrices(
         (batch, views, n, r), once differentiable in all three tensors. For d up to 4 only the
         first r = `rows` coordinates, the others do not move; else all of them, r = d.
     """
-    return _ManyGenerators.apply(basis, coefficients, x, bound, rows or basis.shape[-1])
+    rows = rows or basis.shape[-1]
+    if bound is None and native.acts_by_matrices(basis, coefficients, x):
+        return native.ActByMatrices.apply(basis, coefficients, x, rows)
+    return _ManyGenerators.apply(basis, coefficients, x, bound, rows)
 
 
 def act_by_series(
