@@ -74,7 +74,7 @@ class Case:
                 for s in range(self.members)
             ]
             joined, y_views, regularisers = (torch.stack(list(o)) for o in zip(*made, strict=True))
-            y_views = y_views.flatten(3)
+
         joined.retain_grad()
         prediction = (joined @ layer).tanh()
         prediction.retain_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -318,7 +319,8 @@ class LieAugmenter(nn.Module):
     def advance(self) -> None:
         """Count one training step of the warm-up."""
         self.sampler.advance()
-        self._weigh()
+        if self.sampler.share != self._weighed_for:
+            self._weigh()
 
     def recount(self) -> None:
         """Take the state of the warm-up from its buffers, after they were written from outside."""
@@ -333,10 +335,7 @@ class LieAugmenter(nn.Module):
         be outvoted by doing nothing; so weighed they say at every range what they say at the full
         one.
         """
-        share = self.sampler.share
-        if share == self._weighed_for:
-            return
-        self._weighed_for = share
+        self._weighed_for = share = self.sampler.share
         for names, weights in (
             (self._terms, self.term_weights),
             (_VECTOR_TERMS, self.vector_weights),
@@ -373,23 +372,31 @@ class LieAugmenter(nn.Module):
 
         return map_tensors_pairwise(x, x_views), terms_of
 
-    @property
-    def _gradients_by_hand(self) -> bool:
-        """Whether the step is one that `vector_step` knows: vectors under one learned generator."""
+    @cached_property
+    def _moves_vectors(self) -> bool:
+        """Whether the parts are those that `vector_step` knows: vectors, one learned generator."""
         labels_move = type(self.output).act is VectorAction.act
-        basis = self.basis  # looked up once: a module's attribute is slow to find
         return (
             type(self.action).act is VectorAction.act
             and (labels_move or type(self.output) is InvariantAction)
-            and type(basis) is GeneratorBasis
-            and basis.learnable
-            and basis.n_generators == 1
+            and type(self.basis) is GeneratorBasis
+            and self.basis.learnable
+            and self.basis.n_generators == 1
             and self.n_factors == 1
             and self.components is None
             and not isinstance(self.sampler, LearnableRange)
             and self.objective.by_hand
-            and self._bound <= LARGEST_SERIES
         )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        # Asked in every step, so it is kept; but not longer than the parts that it speaks of.
+        self.__dict__.pop("_moves_vectors", None)
+
+    @property
+    def _gradients_by_hand(self) -> bool:
+        """Whether `vector_step` can take the step: it is one series, of parts that it knows."""
+        return self._moves_vectors and self._bound <= LARGEST_SERIES
 
     def _prepare_by_hand(
         self, x: Tensor, y: Tensor, generator: torch.Generator | None
@@ -411,9 +418,7 @@ class LieAugmenter(nn.Module):
             basis.raw, basis.mask, basis.norm, weights, vectors, n_inputs, self._bound
         )
         flat = y.reshape(n, -1)
-        if self._labels_move:
-            y_views = y_views.reshape(n, views, -1)
-        else:
+        if not self._labels_move:
             y_views = flat.unsqueeze(1).expand(-1, views, -1)
 
         def finish(predictions: Tensor) -> Loss:

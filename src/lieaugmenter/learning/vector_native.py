@@ -78,7 +78,7 @@ class Augment(torch.autograd.Function):
         views = weights.shape[1]
         ctx.library = cast(CDLL, native.library())
         joined = raw.new_empty(batch * (views + 1), n_inputs * d)
-        y_views = raw.new_empty(batch, views, n - n_inputs, d)
+        y_views = raw.new_empty(batch, views, (n - n_inputs) * d)
         regularisers = raw.new_empty(2)
         saved = raw.new_empty(ctx.library.vectors_saved(batch, views, n_inputs, d))
         length = ctx.library.vectors_forward(

@@ -57,7 +57,7 @@ class _Augment(torch.autograd.Function):
         ctx.generators, ctx.factor, ctx.norm = generators, factor, norm
         ctx.n_inputs, ctx.shape = n_inputs, moved.shape
         regularisers = torch.stack([cosine, generators.abs().sum()])
-        y_views = moved[:, n_inputs:].transpose(1, 2)
+        y_views = moved[:, n_inputs:].transpose(1, 2).reshape(batch, views, -1)
         return torch.cat([originals, x_views]), y_views, regularisers
 
     @staticmethod
@@ -71,6 +71,7 @@ class _Augment(torch.autograd.Function):
         of_views += of_joined[batch:]
         of_moved = of_views.view(batch, views, ctx.n_inputs, d).transpose(1, 2)
         if n > ctx.n_inputs:
+            of_labels = of_labels.reshape(batch, views, n - ctx.n_inputs, d)
             of_moved = torch.cat([of_moved, of_labels.transpose(1, 2)], dim=1)
         of_moved = of_moved.reshape(batch * n, views, d)
         gradient, _ = share_powers_backward(of_moved, *ctx.series)
@@ -145,7 +146,7 @@ def augment(
     -------
     tuple
         Originals and views, (batch · (views + 1), n_inputs · d); labels of the views,
-        (batch, views, n - n_inputs, d); ℓ_areg and ℓ_bsreg, (2,).
+        (batch, views, (n - n_inputs) · d); ℓ_areg and ℓ_bsreg, (2,).
     """
     if vector_native.augments(raw, mask, weights, vectors, n_inputs, bound):
         return vector_native.Augment.apply(raw, mask, norm, weights, vectors, n_inputs, bound)
