@@ -16,7 +16,8 @@ from torch import Tensor
 from lieaugmenter.actions import Action
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
 from lieaugmenter.baselines.liegan import UnnormalisedBasis, mean_cosine
-from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask, make_action, shaped_like
+from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask, make_action
+from lieaugmenter.learning.averaging import shaped_like
 from lieaugmenter.learning.objective import Objective, alignment, prediction_loss
 from lieaugmenter.lie.samplers import Normal
 

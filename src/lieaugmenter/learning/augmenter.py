@@ -21,12 +21,18 @@ from lieaugmenter.actions import (
 )
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.learning import vector_kernels, vector_step
-from lieaugmenter.learning.averaging import averaged, call, check_average, in_chunks
-from lieaugmenter.learning.objective import Loss, Objective, Parts, prediction_loss
+from lieaugmenter.learning.averaging import (
+    averaged,
+    call,
+    check_average,
+    in_chunks,
+    shaped_like,
+)
+from lieaugmenter.learning.objective import Loss, Objective, Parts
 from lieaugmenter.lie.basis import GeneratorBasis, block_mask
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.exponential import LARGEST_SERIES
-from lieaugmenter.lie.samplers import LearnableRange, Sampler, Uniform, make_sampler
+from lieaugmenter.lie.samplers import LearnableRange, Sampler, make_sampler
 
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
@@ -297,7 +303,7 @@ class LieAugmenter(nn.Module):
             Originals and views in one batch, (batch · (K + 1), …), for the model to predict; and
             the function that turns these predictions into the loss.
         """
-        y = self._begin(x, y)
+        y = self.begin(x, y)
         if self._gradients_by_hand and _alike(x, y, self.basis.raw):
             return self._prepare_by_hand(x, y, generator)
         joined, terms_of = self._prepare(x, y, generator)
@@ -308,7 +314,7 @@ class LieAugmenter(nn.Module):
 
         return joined, finish
 
-    def _begin(self, x: Batch, y: Tensor) -> Tensor:
+    def begin(self, x: Batch, y: Tensor) -> Tensor:
         """Check a batch and count the step; the labels in the form that the terms need."""
         self.action.check(x, "x")
         y = self._check_labels(y, batch_size(x))
@@ -447,6 +453,20 @@ class LieAugmenter(nn.Module):
             return vectors, vectors.shape[1]
         return torch.cat([vectors, y.reshape(len(y), -1, d)], dim=1), vectors.shape[1]
 
+    def stacks(self, x: Batch, y: Tensor) -> bool:
+        """Whether members like this one can be prepared together by `prepare_by_kernels`.
+
+        Parameters
+        ----------
+        x, y
+            Batches of all members, (members, batch, …).
+        """
+        return (
+            self._gradients_by_hand
+            and _alike(x, y, self.basis.raw)
+            and self._by_kernels(x[0], y[0])
+        )
+
     def _by_kernels(self, x: Tensor, y: Tensor) -> bool:
         """Whether the step is one for `vector_kernels`."""
         if not x.is_cuda:
@@ -581,59 +601,6 @@ class LieAugmenter(nn.Module):
         return f"action={self.action}, output={self.output}, n_views={self.n_views}"
 
 
-class Unaugmented(nn.Module):
-    """Plain supervised training with the face of an augmenter: the prediction loss, nothing else.
-
-    Parameters
-    ----------
-    objective
-        Only its form of the prediction loss counts.
-    """
-
-    term_weights: Tensor
-    generators: Tensor
-
-    def __init__(self, objective: Objective | None = None) -> None:
-        super().__init__()
-        self.objective = Objective() if objective is None else objective
-        # Nothing is drawn from it: it stands where the engine looks for a warm-up.
-        self.sampler = Uniform(1.0)
-        self.terms = ["prediction"]
-        self.optimizer_options: dict[str, Any] = {}
-        self.register_buffer("generators", torch.zeros(0, 0, 0), persistent=False)
-        self.register_buffer("term_weights", torch.ones(1), persistent=False)
-
-    def loss(
-        self,
-        model: Callable[[Batch], Tensor],
-        x: Batch,
-        y: Tensor,
-        generator: torch.Generator | None = None,
-    ) -> Loss:
-        """L_emp, Eq. (3)."""
-        joined, finish = self.prepare(x, y, generator)
-        return finish(call(model, joined))
-
-    def prepare(
-        self, x: Batch, y: Tensor, generator: torch.Generator | None = None
-    ) -> tuple[Batch, Callable[[Tensor], Loss]]:
-        """The samples as they are, and the function from predictions to the loss."""
-
-        def finish(predictions: Tensor) -> Loss:
-            if y.is_floating_point():
-                predictions = shaped_like(predictions, y)
-            total = prediction_loss(predictions, y, absolute=self.objective.absolute)
-            return as_loss(total, self.terms, total.unsqueeze(0))
-
-        return x, finish
-
-    def advance(self) -> None:
-        """There is no warm-up to count."""
-
-    def recount(self) -> None:
-        """There is none to take from anywhere."""
-
-
 class JointModule(nn.Module):
     """A predictor and its augmenter as one module: ``joint(x, y)`` is the loss.
 
@@ -653,59 +620,6 @@ def map_tensors_pairwise(x: Batch, views: Batch) -> Batch:
     """Originals and views in one batch: (batch, …) and (batch, K, …) to (batch · (K + 1), …)."""
     flat = iter(tensors_of(views))
     return map_tensors(lambda t: torch.cat([t.to((v := next(flat)).dtype), v.flatten(0, 1)]), x)
-
-
-def prepare_members(
-    members: Sequence[LieAugmenter | Unaugmented],
-    x: Batch,
-    y: Tensor,
-    generators: Sequence[torch.Generator],
-) -> tuple[Batch, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-    """`LieAugmenter.prepare` for every member of an ensemble, made alike.
-
-    Parameters
-    ----------
-    members
-        The augmenters.
-    x, y
-        Batches, one for each member: (members, batch, …).
-    generators
-        Sources of the members' coefficients.
-
-    Returns
-    -------
-    tuple
-        What the models are to predict, (members, batch · (K + 1), …); and the function from their
-        predictions to the losses, (members,), and the terms, (members, terms).
-    """
-    first = members[0]
-    if (
-        isinstance(first, LieAugmenter)
-        and first._gradients_by_hand
-        and _alike(x, y, first.basis.raw)
-        and first._by_kernels(x[0], y[0])
-    ):
-        alike = [member for member in members if isinstance(member, LieAugmenter)]
-        for i, member in enumerate(alike):
-            member._begin(x[i], y[i])
-        return prepare_by_kernels(alike, x, y, generators)
-    halves = [
-        member.prepare(map_tensors(lambda t, i=i: t[i], x), y[i], generator)
-        for i, (member, generator) in enumerate(zip(members, generators, strict=True))
-    ]
-
-    def finish(predictions: Tensor) -> tuple[Tensor, Tensor]:
-        losses = [end(predictions[i]) for i, (_, end) in enumerate(halves)]
-        return torch.stack([*losses]), torch.stack([loss.parts.values_tensor for loss in losses])
-
-    return _stack_batches([joined for joined, _ in halves]), finish
-
-
-def _stack_batches(batches: Sequence[Batch]) -> Batch:
-    """Batches of the members, (batch, …) each, as one of (S, batch, …)."""
-    columns = zip(*(tensors_of(batch) for batch in batches), strict=True)
-    stacked = iter([torch.stack(column) for column in columns])
-    return map_tensors(lambda _: next(stacked), batches[0])
 
 
 def prepare_by_kernels(
@@ -827,21 +741,6 @@ def as_loss(total: Tensor, names: list[str], terms: Tensor) -> Loss:
 def _alike(x: Batch, y: Tensor, raw: Tensor) -> bool:
     """Whether inputs, targets and generators have one precision, and only the last a gradient."""
     return x.dtype == y.dtype == raw.dtype and not (x.requires_grad or y.requires_grad)
-
-
-def shaped_like(prediction: Tensor, y: Tensor) -> Tensor:
-    """The prediction in y's shape: (n, 1) against (n,) must not broadcast to (n, n)."""
-    if prediction.shape == y.shape:
-        return prediction
-
-    def without_ones(shape: torch.Size) -> list[int]:
-        return [size for size in shape if size != 1]
-
-    if without_ones(prediction.shape) != without_ones(y.shape):
-        raise ValueError(
-            f"the model returns {tuple(prediction.shape)} for targets of shape {tuple(y.shape)}"
-        )
-    return prediction.reshape(y.shape)
 
 
 def _capturing() -> bool:

@@ -34,6 +34,21 @@ def call(model: Callable[[Batch], Tensor], x: Batch) -> Tensor:
     return prediction
 
 
+def shaped_like(prediction: Tensor, y: Tensor) -> Tensor:
+    """The prediction in y's shape: (n, 1) against (n,) must not broadcast to (n, n)."""
+    if prediction.shape == y.shape:
+        return prediction
+
+    def without_ones(shape: torch.Size) -> list[int]:
+        return [size for size in shape if size != 1]
+
+    if without_ones(prediction.shape) != without_ones(y.shape):
+        raise ValueError(
+            f"the model returns {tuple(prediction.shape)} for targets of shape {tuple(y.shape)}"
+        )
+    return prediction.reshape(y.shape)
+
+
 def check_average(average: str) -> None:
     """Raise ValueError for a name that is not in `AVERAGES`."""
     if average not in AVERAGES:

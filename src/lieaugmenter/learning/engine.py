@@ -18,12 +18,13 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
-from lieaugmenter.learning.augmenter import LieAugmenter, Unaugmented
+from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.averaging import in_chunks
 from lieaugmenter.learning.batches import Batches, LoaderBatches, TensorBatches
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
 from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.progress import TextProgress
+from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.runs import RunFolder
 
 PRECISIONS = ("bf16", "float32")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.optim import Optimizer
 
-from lieaugmenter.actions.base import Batch, map_tensors
-from lieaugmenter.learning.augmenter import LieAugmenter, Unaugmented, prepare_members
+from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
+from lieaugmenter.learning.augmenter import LieAugmenter, prepare_by_kernels
 from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.engine import (
     SCHEDULES,
@@ -35,6 +35,7 @@ from lieaugmenter.learning.engine import (
     trainable,
 )
 from lieaugmenter.learning.progress import TextProgress
+from lieaugmenter.learning.unaugmented import Unaugmented
 
 
 def fit_ensemble(
@@ -167,7 +168,7 @@ class _Stack:
     def _step(self, chosen: Int[Tensor, "members batch"]) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
         x, y = map_tensors(lambda t: t[chosen], self.x), self.y[chosen]
-        joined, finish = prepare_members(self.learners, x, y, self.generators)
+        joined, finish = _prepare_members(self.learners, x, y, self.generators)
         losses, terms = finish(vmap(self._call)(self.parameters, self.buffers, joined))
         # A member's loss depends on its own weights alone, so one sum serves all.
         losses.sum().backward()
@@ -187,6 +188,53 @@ class _Stack:
         for member, model in enumerate(models):
             for name, parameter in model.named_parameters():
                 parameter.copy_(self.parameters[name][member])
+
+
+def _prepare_members(
+    members: Sequence[LieAugmenter | Unaugmented],
+    x: Batch,
+    y: Tensor,
+    generators: Sequence[torch.Generator],
+) -> tuple[Batch, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+    """`LieAugmenter.prepare` for every member of an ensemble, made alike.
+
+    Parameters
+    ----------
+    members
+        The augmenters.
+    x, y
+        Batches, one for each member: (members, batch, …).
+    generators
+        Sources of the members' coefficients.
+
+    Returns
+    -------
+    tuple
+        What the models are to predict, (members, batch · (K + 1), …); and the function from their
+        predictions to the losses, (members,), and the terms, (members, terms).
+    """
+    alike = [member for member in members if isinstance(member, LieAugmenter)]
+    if alike and alike[0].stacks(x, y):
+        for i, member in enumerate(alike):
+            member.begin(x[i], y[i])
+        return prepare_by_kernels(alike, x, y, generators)
+    halves = [
+        member.prepare(map_tensors(lambda t, i=i: t[i], x), y[i], generator)
+        for i, (member, generator) in enumerate(zip(members, generators, strict=True))
+    ]
+
+    def finish(predictions: Tensor) -> tuple[Tensor, Tensor]:
+        losses = [end(predictions[i]) for i, (_, end) in enumerate(halves)]
+        return torch.stack([*losses]), torch.stack([loss.parts.values_tensor for loss in losses])
+
+    return _stack_batches([joined for joined, _ in halves]), finish
+
+
+def _stack_batches(batches: Sequence[Batch]) -> Batch:
+    """Batches of the members, (batch, …) each, as one of (S, batch, …)."""
+    columns = zip(*(tensors_of(batch) for batch in batches), strict=True)
+    stacked = iter([torch.stack(column) for column in columns])
+    return map_tensors(lambda _: next(stacked), batches[0])
 
 
 def _check_alike(models: Sequence[nn.Module]) -> None:

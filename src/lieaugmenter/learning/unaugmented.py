@@ -1,0 +1,68 @@
+"""Plain supervised training, for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lieaugmenter.actions.base import Batch
+from lieaugmenter.learning.augmenter import as_loss
+from lieaugmenter.learning.averaging import call, shaped_like
+from lieaugmenter.learning.objective import Loss, Objective, prediction_loss
+from lieaugmenter.lie.samplers import Uniform
+
+
+class Unaugmented(nn.Module):
+    """Plain supervised training with the face of an augmenter: the prediction loss, nothing else.
+
+    Parameters
+    ----------
+    objective
+        Only its form of the prediction loss counts.
+    """
+
+    term_weights: Tensor
+    generators: Tensor
+
+    def __init__(self, objective: Objective | None = None) -> None:
+        super().__init__()
+        self.objective = Objective() if objective is None else objective
+        # Nothing is drawn from it: it stands where the engine looks for a warm-up.
+        self.sampler = Uniform(1.0)
+        self.terms = ["prediction"]
+        self.optimizer_options: dict[str, Any] = {}
+        self.register_buffer("generators", torch.zeros(0, 0, 0), persistent=False)
+        self.register_buffer("term_weights", torch.ones(1), persistent=False)
+
+    def loss(
+        self,
+        model: Callable[[Batch], Tensor],
+        x: Batch,
+        y: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Loss:
+        """L_emp, Eq. (3)."""
+        joined, finish = self.prepare(x, y, generator)
+        return finish(call(model, joined))
+
+    def prepare(
+        self, x: Batch, y: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Batch, Callable[[Tensor], Loss]]:
+        """The samples as they are, and the function from predictions to the loss."""
+
+        def finish(predictions: Tensor) -> Loss:
+            if y.is_floating_point():
+                predictions = shaped_like(predictions, y)
+            total = prediction_loss(predictions, y, absolute=self.objective.absolute)
+            return as_loss(total, self.terms, total.unsqueeze(0))
+
+        return x, finish
+
+    def advance(self) -> None:
+        """There is no warm-up to count."""
+
+    def recount(self) -> None:
+        """There is none to take from anywhere."""
