@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from lieaugmenter import LieAugmenter, Objective
+from lieaugmenter.baselines.augerino import AugerinoPlus
+from lieaugmenter.baselines.liegan import LieGAN
 
 
 def test_non_triviality_weighs_the_same_at_every_range() -> None:
@@ -30,3 +32,33 @@ def test_weights_of_a_loaded_augmenter_are_those_of_its_warm_up() -> None:
     loaded = LieAugmenter("vector", 2, warmup_steps=10)
     loaded.load_state_dict(trained.state_dict())
     assert torch.equal(loaded.term_weights, trained.term_weights)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LieAugmenter("vector", 2, output="invariant", warmup_steps=10),
+        lambda: LieGAN("vector", 2, output="invariant", similarity=0.7),
+        lambda: AugerinoPlus("vector", 2, output="invariant", similarity=0.7),
+    ],
+)
+def test_weights_survive_a_recount_and_a_state_dict(make) -> None:
+    augmenter = make()
+    before = augmenter.term_weights.clone()
+    augmenter.recount()
+    assert torch.equal(augmenter.term_weights, before)
+    augmenter.load_state_dict(make().state_dict())
+    assert torch.equal(augmenter.term_weights, before)
+
+
+@pytest.mark.parametrize("steps", [100, 5000])
+def test_a_state_of_another_warm_up_leaves_range_and_weights_in_step(steps: int) -> None:
+    trained = LieAugmenter("vector", 2, warmup_steps=1000)
+    for _ in range(1000):
+        trained.advance()
+    loaded = LieAugmenter("vector", 2, warmup_steps=steps)
+    loaded.load_state_dict(trained.state_dict())
+    share = float(loaded.sampler.grown)
+    assert share == pytest.approx(loaded.sampler.share)
+    weight = float(loaded.term_weights[loaded.terms.index("proximity")])
+    assert weight == pytest.approx(loaded.objective.proximity / share**2)

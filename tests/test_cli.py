@@ -326,3 +326,15 @@ def test_reproduce_answers_mistakes_with_one_message(
     assert code == 2
     assert told in err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("option", ["--out", "--results"])
+def test_reproduce_notices_a_place_it_cannot_write_before_it_trains(
+    capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    Path("afile").write_text("mine")
+    code, _, err = call(capsys, "reproduce", "two-body", "--quick", option, "afile/x.json")
+    assert code == 2
+    assert "cannot write to afile" in err
+    assert "seeds 0" not in err
+    assert Path("afile").read_text() == "mine"

@@ -420,3 +420,34 @@ def test_warm_up_longer_than_training_is_warned_of() -> None:
     model, augmenter = build(warmup_steps=1000)
     with pytest.warns(UserWarning, match="the range grows over 1000 steps"):
         fit(model, augmenter, ring(64), epochs=1, progress=False, device="cpu")
+
+
+def test_resume_of_a_network_with_several_outputs_equals_an_uninterrupted_run(
+    tmp_path: Path,
+) -> None:
+    """Its last layer is stored column by column, and the moments with it."""
+    x = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    options = {"epochs": 4, "batch_size": 16, "device": "cpu", "progress": False}
+
+    def made() -> tuple[MLP, LieAugmenter]:
+        torch.manual_seed(0)
+        return MLP((2,), (2,), hidden=(16,)), LieAugmenter("vector", 2, warmup_steps=4)
+
+    whole, augmenter = made()
+    fit(whole, augmenter, (x, x), **options)
+    first, augmenter = made()
+    run = RunFolder.create(tmp_path / "run", {})
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(record: dict) -> None:
+        if record["epoch"] == 2:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        fit(first, augmenter, (x, x), run=run, on_epoch=stop, **options)
+    resumed, augmenter = made()
+    fit(resumed, augmenter, (x, x), run=run, resume=True, **options)
+    for mine, theirs in zip(resumed.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(mine, theirs)

@@ -135,3 +135,9 @@ def test_plain_training_lowers_the_prediction_loss() -> None:
     losses = history.column("prediction")
     assert losses[-1] < 0.5 * losses[0]
     assert set(history.records[0]) == {"epoch", "prediction", "lr", "range", "seconds"}
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.bool])
+def test_plain_training_takes_the_labels_that_an_augmenter_takes(kind: torch.dtype) -> None:
+    x, y = torch.randn(16, 2), (torch.arange(16) % 2).to(kind)
+    fit(MLP((2,), (2,), hidden=(4,)), None, (x, y), epochs=1, device="cpu", progress=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from lieaugmenter.learning import vector_native, vector_step
 from lieaugmenter.lie import exponential, native
@@ -329,3 +330,35 @@ def test_two_processes_may_compile_at_once(fresh: Path) -> None:
 def test_importing_the_package_compiles_nothing(fresh: Path) -> None:
     subprocess.run([sys.executable, "-c", "import lieaugmenter"], check=True)
     assert not list(fresh.iterdir())
+
+
+def test_tensors_without_memory_are_left_to_torch() -> None:
+    with FakeTensorMode():
+        assert not native.suits(torch.empty(2, 2))
+
+
+_TRACED = """
+import torch
+from lieaugmenter import LieAugmenter
+
+for n_generators in (1, 3):
+    model, x = torch.nn.Linear(3, 3), torch.randn(8, 3)
+    augmenter = LieAugmenter("vector", 3, n_generators=n_generators, range=0.5, warmup_steps=0)
+
+    def loss():
+        return augmenter.loss(model, x, x)
+
+    torch.manual_seed(1)
+    eager = loss()
+    torch.manual_seed(1)
+    traced = torch.compile(loss, backend="eager")()
+    torch.testing.assert_close(traced, eager)
+"""
+
+
+def test_a_traced_step_gives_the_numbers_of_an_eager_one() -> None:
+    # In a process of its own: the checks of shapes that run in tests cannot be traced.
+    done = subprocess.run(
+        [sys.executable, "-c", _TRACED], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -287,6 +287,9 @@ def reproduce(
     settings = Settings(seeds=range(seeds), source=data, quick=quick, device=device)
     folder = out / (f"{name}-quick" if quick else name)
     task = experiment.task(data, quick)
+    # Before hours of training, not after them.
+    for place in (folder, *([] if results is None else [results.parent])):
+        _make_folder(place)
     found = []
     try:
         for method in chosen:
@@ -526,6 +529,13 @@ def _conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: b
 
 
 # -- small things ----------------------------------------------------------------------------------
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot write to {path}: {error.strerror}") from None
 
 
 def _new_folder(asked: Path | None, name: str) -> RunFolder:

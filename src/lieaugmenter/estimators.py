@@ -186,7 +186,8 @@ class _SymmetryEstimator(BaseEstimator):
         ]
         held_out = task.held_out_data()
         losses = [predictor.choose_inference(*held_out)[1] for predictor, _ in trained]
-        best = int(np.argmin(losses))
+        # A loss that is not a number must not win.
+        best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
         self.predictor_, self.history_ = trained[best]
         self.network_, self.augmenter_ = self.predictor_.network, self.predictor_.augmenter
         self.generators_ = self.predictor_.generators().numpy()

@@ -173,6 +173,7 @@ class LieGAN(LieAugmenter):
             n_views=n_views,
             sampler=Normal(1.0) if sampler is None else sampler,
             basis=basis,
+            objective=Objective(similarity=similarity),
         )
         weights = {"discriminator": 1.0, "generator": 1.0, "similarity": similarity}
         if n_generators > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -176,33 +176,32 @@ def _objective(experiment: Experiment, method: Method) -> Objective:
 
 def _train(
     experiment: Experiment, method: Method, task: Task, seeds: Sequence[int], settings: Settings
-) -> list[tuple[int, Trained]]:
+) -> Iterator[tuple[int, Trained]]:
     """Train a method for the given seeds, stacked where that is possible."""
     if method.kind == "liegg":
-        return [(seed, _polarized(experiment, method, task, seed, settings)) for seed in seeds]
+        for seed in seeds:
+            yield seed, _polarized(experiment, method, task, seed, settings)
+        return
     scaled = _Scaled.of(task, by_itself=method.ours)
-    if not settings.stacked or len(seeds) == 1:
-        return [
-            (seed, trained)
-            for seed in seeds
-            for trained in _or_diverged(experiment, method, scaled, seed, settings)
-        ]
-    try:
-        together = _train_together(experiment, method, scaled, seeds, settings)
-    except TrainingDiverged:
-        # One member has taken the others with it: each gets its own chance.
-        alone = replace(settings, stacked=False)
-        return _train(experiment, method, task, seeds, alone)
-    return list(zip(seeds, together, strict=True))
+    if settings.stacked and len(seeds) > 1:
+        try:
+            together = _train_together(experiment, method, scaled, seeds, settings)
+            yield from zip(seeds, together, strict=True)
+            return
+        except TrainingDiverged:
+            # One member has taken the others with it: each gets its own chance.
+            pass
+    for seed in seeds:
+        yield seed, _or_diverged(experiment, method, scaled, seed, settings)
 
 
 def _or_diverged(
     experiment: Experiment, method: Method, scaled: _Scaled, seed: int, settings: Settings
-) -> list[Trained]:
+) -> Trained:
     try:
-        return _train_together(experiment, method, scaled, [seed], settings)
+        return _train_together(experiment, method, scaled, [seed], settings)[0]
     except TrainingDiverged as error:
-        return [Trained(None, None, History(), measures={"diverged": str(error)})]
+        return Trained(None, None, History(), measures={"diverged": str(error)})
 
 
 def _train_together(
@@ -454,6 +453,7 @@ def _measure(
     result.update(trained.measures)
     result["train-seconds"] = trained.history.seconds
     if trained.predictor is not None:
+        result["mse-direct"] = trained.predictor.loss(task.x_test, task.y_test, views=0)
         if method.ours and task.x_validation is not None and task.y_validation is not None:
             # Averaging, or the augmentation as a whole, is dropped where it does harm on
             # validation data.
@@ -463,7 +463,6 @@ def _measure(
         started = time.monotonic()
         result["mse"] = trained.predictor.loss(task.x_test, task.y_test)
         result["test-seconds"] = time.monotonic() - started
-        result["mse-direct"] = trained.predictor.loss(task.x_test, task.y_test, views=0)
         if task.x_validation is not None and task.y_validation is not None:
             result["validation"] = trained.predictor.loss(task.x_validation, task.y_validation)
         if task.generator is not None:

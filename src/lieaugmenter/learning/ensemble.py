@@ -214,7 +214,7 @@ def _prepare_members(
         predictions to the losses, (members,), and the terms, (members, terms).
     """
     alike = [member for member in members if isinstance(member, LieAugmenter)]
-    if alike and alike[0].stacks(x, y):
+    if alike and all(member.stacks(x, y) for member in alike):
         for i, member in enumerate(alike):
             member.begin(x[i], y[i])
         return prepare_by_kernels(alike, x, y, generators)

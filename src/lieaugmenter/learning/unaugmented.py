@@ -52,6 +52,7 @@ class Unaugmented(nn.Module):
         self, x: Batch, y: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Batch, Callable[[Tensor], Loss]]:
         """The samples as they are, and the function from predictions to the loss."""
+        y = y if y.is_floating_point() else y.long()
 
         def finish(predictions: Tensor) -> Loss:
             if y.is_floating_point():

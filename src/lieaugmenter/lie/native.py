@@ -23,6 +23,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import Parameter
 
 _SOURCE = Path(__file__).with_name("native.c")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-ffp-contract=fast")
@@ -56,9 +57,13 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
 
 def suits(*tensors: Tensor) -> bool:
     """Whether the loops can read these tensors: float32 numbers in a row, on a CPU."""
+    # A compiler that traces through here has tensors without memory.
+    if torch.compiler.is_compiling():
+        return False
     for tensor in tensors:  # not all(…): this runs in every step
         if not (
-            tensor.dtype is torch.float32
+            type(tensor) in (Tensor, Parameter)
+            and tensor.dtype is torch.float32
             and tensor.is_cpu
             and tensor.is_contiguous()
             and tensor.numel()

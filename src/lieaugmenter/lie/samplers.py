@@ -79,7 +79,9 @@ class Sampler(nn.Module, ABC):
 
     def recount(self) -> None:
         """Take the count of steps from the buffer, after it was written from outside."""
-        self._steps_taken = int(self.step)
+        # A state from a longer warm-up counts as the end of this one.
+        self._steps_taken = min(int(self.step), self.warmup_steps)
+        self.grown.fill_(self._grown_to())
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
