@@ -60,7 +60,7 @@ def fit_ensemble(
     ----------
     models
         One for each seed, of the same architecture: their parameters are stacked and run through
-        `torch.func.vmap`. Without batch norm or dropout.
+        `torch.func.vmap`. Without batch norm, dropout, or buffers of their own that change.
     augmenters
         One for each seed, made alike; None trains the predictors alone.
     train
