@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity, mse_loss
 
-from lieaugmenter import block_mask, catalogue, fit
+from lieaugmenter import Objective, block_mask, catalogue, fit
 from lieaugmenter.analysis.compare import absolute_cosine
 from lieaugmenter.baselines.augerino import AugerinoPlus
 from lieaugmenter.baselines.liegan import (
@@ -104,6 +104,8 @@ def test_augmentation_by_liegan_keeps_its_basis_and_its_law() -> None:
     torch.testing.assert_close(augmenter.generators, liegan.generators.detach())
     assert augmenter.sampler is liegan.sampler
     assert augmenter.terms == ["prediction", "equivariance"]
+    weighed = liegan.augmenter(Objective(equivariance=3.0, similarity=1.0))
+    assert weighed.term_weights.tolist() == [1.0, 3.0]
 
 
 def test_augerino_learns_from_the_moved_sample_alone() -> None:

@@ -13,6 +13,7 @@ from lieaugmenter.experiments.results import collect, statistic, summary
 from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.experiments.spec import EXPERIMENTS, MASKS, Method, find_experiment
 from lieaugmenter.experiments.targets import TARGETS
+from lieaugmenter.experiments.training import train
 from lieaugmenter.runs import RunError
 
 QUICK = Settings(seeds=(0, 1), quick=True, device="cpu", progress=False)
@@ -116,3 +117,14 @@ def test_unknown_names_are_answered_with_the_right_ones() -> None:
         find_experiment("two-body").method("sorcery")
     with pytest.raises(ValueError, match="generates its data"):
         find_experiment("discrete-rotation").task(Path("x.npz"), True)
+
+
+def test_augmentations_by_a_fixed_basis_have_the_weights_of_their_task() -> None:
+    """What a run folder says of the objective is what was trained."""
+    experiment = find_experiment("no-symmetry")
+    task = experiment.task(None, True)
+    alone = replace(QUICK, seeds=(0,))
+    for kind in ("oracle-paper", "liegan"):
+        ((_, trained),) = train(experiment, Method(kind), task, [0], alone)
+        assert trained.augmenter is not None
+        assert trained.augmenter.objective == experiment.objective.losses_only()

@@ -18,7 +18,7 @@ from lieaugmenter.learning import vector_native, vector_step
 from lieaugmenter.lie import exponential, native
 from lieaugmenter.lie.exponential import act_by_matrices, series_length, squarings
 
-needs_library = pytest.mark.skipif(native.library() is None, reason="there is no C compiler")
+needs_library = pytest.mark.skipif(native.loops() is None, reason="there is no C compiler")
 TERM_WEIGHTS = [1.0, 10.0, 0.7, 0.05]
 
 
@@ -191,7 +191,7 @@ def test_what_is_not_finite_shows_in_points_as_in_torch(which: int, wrong: float
 
 @needs_library
 def test_lengths_of_series_are_those_of_torch() -> None:
-    library = native.library()
+    library = native.loops()
     assert library is not None
     for step in range(1, 600):
         bound = step / 100
@@ -242,7 +242,7 @@ def test_defaults_of_the_user_do_not_matter(fresh: Path) -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        assert native.library() is not None
+        assert native.loops() is not None
     finally:
         torch.set_default_dtype(before)
 
@@ -251,14 +251,14 @@ def test_defaults_of_the_user_do_not_matter(fresh: Path) -> None:
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A process that has not yet looked for the library, with an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native.library.cache_clear()
+    native.loops.cache_clear()
     yield tmp_path
-    native.library.cache_clear()
+    native.loops.cache_clear()
 
 
 def falls_back() -> bool:
     result = act_by_matrices(*points(3, 3, 2, 4))
-    return native.library() is None and bool(result.isfinite().all())
+    return native.loops() is None and bool(result.isfinite().all())
 
 
 def test_switched_off(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,14 +297,14 @@ def test_cache_of_another_user_is_not_trusted(fresh: Path, monkeypatch: pytest.M
 
 @needs_library
 def test_damaged_library_is_replaced(fresh: Path) -> None:
-    assert native.library() is not None
+    assert native.loops() is not None
     (path,) = (fresh / "lieaugmenter").iterdir()
     assert path.parent.stat().st_mode & 0o077 == 0
     whole = path.read_bytes()
     path.unlink()  # not overwritten: this process has it mapped
     path.write_bytes(whole[: len(whole) // 2])
-    native.library.cache_clear()
-    assert native.library() is not None
+    native.loops.cache_clear()
+    assert native.loops() is not None
     (path,) = (fresh / "lieaugmenter").iterdir()
     assert len(path.read_bytes()) == len(whole)
 
@@ -321,7 +321,7 @@ def test_wrong_numbers_are_not_used(fresh: Path, monkeypatch: pytest.MonkeyPatch
 
 @needs_library
 def test_two_processes_may_compile_at_once(fresh: Path) -> None:
-    program = "from lieaugmenter.lie import native; assert native.library() is not None"
+    program = "from lieaugmenter.lie import native; assert native.loops() is not None"
     running = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]
     assert [process.wait(timeout=120) for process in running] == [0, 0]
     assert all(path.suffix == ".so" for path in (fresh / "lieaugmenter").iterdir())

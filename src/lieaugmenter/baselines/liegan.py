@@ -243,13 +243,13 @@ class LieGAN(LieAugmenter):
         }
         return torch.stack([values[name] for name in self._terms])
 
-    def augmenter(self, **options: Any) -> LieAugmenter:
+    def augmenter(self, objective: Objective | None = None) -> LieAugmenter:
         """An augmentation by what was found: the basis fixed, the coefficients by the same law.
 
         Parameters
         ----------
-        options
-            Further arguments of `LieAugmenter`.
+        objective
+            Weights of the two losses; the default ones unless given.
         """
         return LieAugmenter(
             self.action,
@@ -257,10 +257,5 @@ class LieGAN(LieAugmenter):
             n_views=self.n_views,
             sampler=self.sampler,
             basis=self.generators.detach(),
-            objective=FIXED,
-            **options,
+            objective=(objective or Objective()).losses_only(),
         )
-
-
-# Only the two losses of the objective: nothing of the basis is left to regularise.
-FIXED = Objective(similarity=0.0, sparsity=0.0, alignment=0.0, proximity=0.0)

@@ -7,7 +7,7 @@ views. With means over dimensions the two-body basis stays wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -202,6 +202,10 @@ class Objective:
     def by_hand(self) -> bool:
         """Whether `vector_step` has the gradients of these terms."""
         return self.proximity == 0 and self.smoothing == 0 and not self.absolute
+
+    def losses_only(self) -> Objective:
+        """The two losses without regularisers: a basis that is fixed has nothing to regularise."""
+        return replace(self, similarity=0.0, sparsity=0.0, alignment=0.0, proximity=0.0)
 
     def active(self, n_generators: int) -> list[str]:
         """Names of the terms that count, in the order of their weights."""

@@ -27,7 +27,7 @@ def augments(
         and len(weights) == len(vectors)
         and 0 < n_inputs <= vectors.shape[1]
         and bound <= LARGEST_SERIES
-        and native.library() is not None
+        and native.loops() is not None
     )
 
 
@@ -43,7 +43,7 @@ def totals(
         and weights.shape == (4,)
         and native.suits(prediction, y, regularisers, weights)
         and native.suits(y_views[:, 0] if _shares_labels(y_views) else y_views)
-        and native.library() is not None
+        and native.loops() is not None
     )
 
 
@@ -76,12 +76,12 @@ class Augment(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         batch, n, d = vectors.shape
         views = weights.shape[1]
-        ctx.library = cast(CDLL, native.library())
+        ctx.loops = cast(CDLL, native.loops())
         joined = raw.new_empty(batch * (views + 1), n_inputs * d)
         y_views = raw.new_empty(batch, views, (n - n_inputs) * d)
         regularisers = raw.new_empty(2)
-        saved = raw.new_empty(ctx.library.vectors_saved(batch, views, n_inputs, d))
-        length = ctx.library.vectors_forward(
+        saved = raw.new_empty(ctx.loops.vectors_saved(batch, views, n_inputs, d))
+        length = ctx.loops.vectors_forward(
             raw.data_ptr(), mask.data_ptr(), norm, weights.data_ptr(), vectors.data_ptr(),
             batch, views, n, n_inputs, d, bound,
             joined.data_ptr(), y_views.data_ptr(), regularisers.data_ptr(), saved.data_ptr(),
@@ -102,7 +102,7 @@ class Augment(torch.autograd.Function):
         of_joined, p_joined = _pointer(of_joined)
         of_labels, p_labels = _pointer(of_labels)
         of_regularisers, p_regularisers = _pointer(of_regularisers)
-        ctx.library.vectors_backward(
+        ctx.loops.vectors_backward(
             p_joined, p_labels, p_regularisers,
             saved.data_ptr(), weights.data_ptr(), vectors.data_ptr(), *ctx.sizes, of_raw.data_ptr(),
         )  # fmt: skip
@@ -122,10 +122,10 @@ class Total(torch.autograd.Function):
         weights: Tensor,
     ) -> tuple[Tensor, Tensor]:
         batch, views, out = y_views.shape
-        ctx.library = cast(CDLL, native.library())
+        ctx.loops = cast(CDLL, native.loops())
         apart = torch.empty_like(prediction)
         total, terms = prediction.new_empty(()), prediction.new_empty(4)
-        ctx.library.total_forward(
+        ctx.loops.total_forward(
             prediction.data_ptr(), y.data_ptr(), y_views.data_ptr(), _shares_labels(y_views),
             regularisers.data_ptr(), weights.data_ptr(), batch, views, out,
             apart.data_ptr(), terms.data_ptr(), total.data_ptr(),
@@ -145,7 +145,7 @@ class Total(torch.autograd.Function):
         of_prediction = torch.empty_like(apart)
         of_y_views = apart.new_empty(ctx.sizes) if ctx.needs_input_grad[2] else None
         of_regularisers = apart.new_empty(2)
-        ctx.library.total_backward(
+        ctx.loops.total_backward(
             of_total.data_ptr(), weights.data_ptr(), apart.data_ptr(), *ctx.sizes,
             of_prediction.data_ptr(), None if of_y_views is None else of_y_views.data_ptr(),
             of_regularisers.data_ptr(),

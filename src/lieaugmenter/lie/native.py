@@ -1,7 +1,7 @@
 """The loops of native.c, compiled on first use where there is a C compiler.
 
 An accelerator that nobody needs: without a compiler or a cache folder to write to, or with
-``LIEAUGMENTER_NATIVE=0``, `library` is None and the torch code runs, which gives the same numbers.
+``LIEAUGMENTER_NATIVE=0``, `loops` is None and the torch code runs, which gives the same numbers.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def acts_by_matrices(basis: Tensor, coefficients: Tensor, x: Tensor) -> bool:
         and basis.shape[1:] == (x.shape[-1], x.shape[-1])
         and coefficients.shape == (len(x), coefficients.shape[1], len(basis))
         and suits(basis, coefficients, x)
-        and library() is not None
+        and loops() is not None
     )
 
 
@@ -93,10 +93,10 @@ class ActByMatrices(torch.autograd.Function):
     ) -> Tensor:
         batch, n, d = x.shape
         views, c = coefficients.shape[1:]
-        ctx.library = cast(ctypes.CDLL, library())
+        ctx.loops = cast(ctypes.CDLL, loops())
         moved = x.new_empty(batch, views, n, rows)
         sizes = (batch, views, n, c, d, rows)
-        doublings = ctx.library.points_forward(
+        doublings = ctx.loops.points_forward(
             basis.data_ptr(), coefficients.data_ptr(), x.data_ptr(), *sizes, moved.data_ptr()
         )
         ctx.save_for_backward(basis, coefficients, x)
@@ -110,7 +110,7 @@ class ActByMatrices(torch.autograd.Function):
         gradient = gradient.contiguous()
         wanted = zip(inputs, ctx.needs_input_grad, strict=False)
         results = [torch.empty_like(tensor) if needed else None for tensor, needed in wanted]
-        ctx.library.points_backward(
+        ctx.loops.points_backward(
             gradient.data_ptr(),
             *[tensor.data_ptr() for tensor in inputs],
             *ctx.sizes,
@@ -120,7 +120,7 @@ class ActByMatrices(torch.autograd.Function):
 
 
 @lru_cache(maxsize=1)
-def library() -> ctypes.CDLL | None:
+def loops() -> ctypes.CDLL | None:
     """The compiled loops, or None. The first call of a process looks for them, or compiles."""
     if os.environ.get("LIEAUGMENTER_NATIVE") == "0":
         return None

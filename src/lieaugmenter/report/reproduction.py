@@ -76,9 +76,13 @@ _LIEGAN_NO_MASK = (
     "Ours finds matrices that act on the data almost as the rotation does (see Discovery). Of the "
     "paper's there is only a picture."
 )
+_OTHER_WEIGHT = (
+    "The recorded augmentation by LieGAN has the weight 10 of the equivariance loss, that of the "
+    "two-body task, in place of this task's; the code has this task's since."
+)
 _LARGE_INPUTS = (
-    "No code was published for LieGAN on this task, and the paper did not get it to work either. "
-    "The inputs reach 100 and are not scaled, and the generators have no fixed norm."
+    f"{_OTHER_WEIGHT} No code was published for LieGAN on this task, and the paper did not get it "
+    "to work either. The inputs reach 100 and are not scaled, and the generators have no fixed norm."
 )
 _UNKNOWN_NETWORK = (
     "The paper does not describe its network for this task, so that errors with its settings "
@@ -110,6 +114,7 @@ EXPLANATIONS: Mapping[tuple[str, str], str] = {
         "paper's spread (benchmarks/results/sensitivity_width.json)."
     ),
     ("partial-permutation", "liegan"): _LARGE_INPUTS,
+    **{(name, "liegan"): _OTHER_WEIGHT for name in ("discrete-rotation", "no-symmetry")},
     ("no-symmetry", "augerino"): _UNKNOWN_NETWORK,
     ("discrete-rotation", ""): _SILENT_DISCRETE,
     ("discrete-rotation", "oracle"): (
