@@ -82,7 +82,8 @@ _OTHER_WEIGHT = (
 )
 _LARGE_INPUTS = (
     f"{_OTHER_WEIGHT} No code was published for LieGAN on this task, and the paper did not get it "
-    "to work either. The inputs reach 100 and are not scaled, and the generators have no fixed norm."
+    "to work either. The inputs reach 100 and are not scaled, and the generators have no fixed "
+    "norm."
 )
 _UNKNOWN_NETWORK = (
     "The paper does not describe its network for this task, so that errors with its settings "
