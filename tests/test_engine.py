@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -451,3 +452,23 @@ def test_resume_of_a_network_with_several_outputs_equals_an_uninterrupted_run(
     fit(resumed, augmenter, (x, x), run=run, resume=True, **options)
     for mine, theirs in zip(resumed.parameters(), whole.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+# The compiler's own imports use what torch has deprecated.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_model_trains_to_the_same_numbers() -> None:
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    y = x.norm(dim=1, keepdim=True)
+    weights = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+        augmenter = LieAugmenter("vector", 2, output="invariant", n_views=3, warmup_steps=1)
+        # 40 samples in batches of 16: the last batch of an epoch is smaller.
+        fit(
+            model, augmenter, (x, y), epochs=2, batch_size=16, compile=compiled, progress=False,
+            device="cpu",
+        )  # fmt: skip
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*weights, atol=1e-5, rtol=1e-4)

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from lieaugmenter.learning import vector_kernels, vector_step
+from lieaugmenter.lie.kernels import available
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 
 pytestmark = [
-    pytest.mark.skipif(not vector_kernels.available(), reason="Triton is not installed"),
+    pytest.mark.skipif(not available(), reason="Triton is not installed"),
     pytest.mark.skipif(
         not CUDA and os.environ.get("TRITON_INTERPRET") != "1",
         reason="kernels need a GPU, or TRITON_INTERPRET=1 set before Triton is imported",

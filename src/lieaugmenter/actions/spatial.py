@@ -14,7 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
+from lieaugmenter.actions import image_kernels
 from lieaugmenter.actions.base import Action, Batch, shape_of
+from lieaugmenter.lie import kernels
 from lieaugmenter.lie.elements import Elements
 
 
@@ -72,6 +74,9 @@ class ImageAction(Action):
     ) -> Float[Tensor, "batch views channels height width"]:
         views = elements.views
         with torch.autocast(x.device.type, enabled=False):
+            if _by_kernels(elements, x):
+                assert elements.bound is not None  # asked by _by_kernels
+                return image_kernels.warp(elements.exponents()[:, :, 0, :2], x, elements.bound)
             # The grid is warped by the inverse, so that act(g, act(h, x)) = act(gh, x).
             inverse = elements.inverse().matrices().flatten(0, 1)
             pixels = x.to(torch.promote_types(x.dtype, inverse.dtype))
@@ -124,6 +129,19 @@ class ImageAction(Action):
 
     def __repr__(self) -> str:
         return "ImageAction()"
+
+
+def _by_kernels(elements: Elements, x: Tensor) -> bool:
+    """Whether elements are single exponentials and images plain data, as `image_kernels` needs."""
+    return (
+        x.is_cuda
+        and kernels.available()
+        and x.dtype == elements.basis.dtype == torch.float32
+        and not x.requires_grad
+        and len(x) > 0
+        and elements.bound is not None
+        and elements.is_exponential
+    )
 
 
 def _to_grid_sample(

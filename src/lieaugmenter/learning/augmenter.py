@@ -29,6 +29,7 @@ from lieaugmenter.learning.averaging import (
     shaped_like,
 )
 from lieaugmenter.learning.objective import Loss, Objective, Parts
+from lieaugmenter.lie import kernels
 from lieaugmenter.lie.basis import GeneratorBasis, block_mask
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.exponential import LARGEST_SERIES
@@ -474,7 +475,7 @@ class LieAugmenter(nn.Module):
         numbers = x[0].numel() + (y[0].numel() if self._labels_move else 0)
         return (
             x.dtype == torch.float32
-            and vector_kernels.available()
+            and kernels.available()
             and vector_kernels.fits(self.action.dim, numbers // self.action.dim, self.n_views)
         )
 

@@ -74,6 +74,7 @@ def fit(
     run: RunFolder | None = None,
     resume: bool = False,
     capture: bool = True,
+    compile: bool = False,
     progress: bool = True,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> History:
@@ -111,6 +112,10 @@ def fit(
     capture
         On a GPU, record the whole step in a CUDA graph and replay it; not with an `optimizer` of
         your own.
+    compile
+        Compile the model for full batches with ``torch.compile``, and let cuDNN look for its
+        fastest algorithms, whose results need not repeat to the bit: pays for convolutions on a
+        GPU. The module itself stays as it is.
     progress
         Show a progress bar on standard error.
     on_epoch
@@ -158,6 +163,9 @@ def fit(
         else:
             batches = TensorBatches(*train, batch_size, seed=seed, device=where)
         model.to(where)
+        if where.type == "cuda" and precision == "bf16":
+            # The layout of the fast convolutions; other weights have no such layout.
+            model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         learner.to(where)
         groups = [trainable(model), trainable(learner, **learner.optimizer_options)]
         made = make_optimizer(groups, lr, where, optimizer)
@@ -167,6 +175,8 @@ def fit(
         # A rate that is a plain number would be frozen into the graph.
         trainer.capture = capture and where.type == "cuda" and optimizer is None
         trainer.validation = validation
+        if compile:
+            trainer.compiled = torch.compile(model, dynamic=False)
         if resume:
             trainer.restore()
         if learner.sampler.warmup_steps > epochs * len(batches):
@@ -177,7 +187,7 @@ def fit(
             )
         bar = TextProgress(epochs * len(batches)) if progress else None
         try:
-            with _graceful_interrupt() as interrupted:
+            with _fastest_convolutions(compile), _graceful_interrupt() as interrupted:
                 trainer.train(bar, interrupted)
         finally:
             if bar is not None:
@@ -216,6 +226,8 @@ class _Trainer:
         self.recent: list[Tensor] = []
         self.seconds = 0.0
         self.graph: CapturedStep | None = None
+        # The model as full batches see it.
+        self.compiled: Callable[[Batch], Tensor] = model
         self.saved_at: str | None = None
 
     def train(self, bar: TextProgress | None, interrupted: Callable[[], bool]) -> None:
@@ -254,16 +266,17 @@ class _Trainer:
 
     def _eager_step(self, x: Batch, y: Tensor) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.augmenter.loss(self._forward, x, y)
+        network = self.compiled if self._full(y) else self.model
+        loss = self.augmenter.loss(lambda joined: self._forward(joined, network), x, y)
         loss.backward()
         self.optimizer.step()
         return loss.parts.values_tensor
 
-    def _forward(self, x: Batch) -> Tensor:
+    def _forward(self, x: Batch, network: Callable[[Batch], Tensor]) -> Tensor:
         if self.precision == "float32":
-            return self.model(x)
+            return network(x)
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
-            prediction = self.model(x)
+            prediction = network(x)
         return prediction.float() if isinstance(prediction, Tensor) else prediction
 
     def _full(self, y: Tensor) -> bool:
@@ -348,7 +361,11 @@ class _Trainer:
     def _validate(self, x: Batch, y: Tensor) -> float:
         self.model.eval()
         predictions = in_chunks(
-            lambda chunk: self._forward(map_tensors(lambda t: t.to(self.device), chunk)), x, 1024
+            lambda chunk: self._forward(
+                map_tensors(lambda t: t.to(self.device), chunk), self.model
+            ),
+            x,
+            1024,
         )
         self.model.train()
         y = y.to(self.device)
@@ -573,6 +590,17 @@ def _forked_rng(device: torch.device) -> Iterator[None]:
     on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     with torch.random.fork_rng(devices=devices), on_device:
         yield
+
+
+@contextmanager
+def _fastest_convolutions(search: bool) -> Iterator[None]:
+    """Let cuDNN try its algorithms on the shapes at hand, if asked to."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or search
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @contextmanager

@@ -5,14 +5,13 @@ At a few dozen samples of eight numbers, a kernel's launch costs more than its a
 series in registers. Sums over samples go through a buffer of partial sums and a second kernel, not
 through atomics, so that two runs agree to the bit.
 
-The kernels are written in Triton, which comes with torch on Linux with CUDA; this module can be
-imported without it. Nothing in it waits for the device, so a step can be captured in a CUDA graph
+Nothing in it waits for the device, so a step can be captured in a CUDA graph
 (after one step outside, which compiles the kernels).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -21,16 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from lieaugmenter.learning.objective import _SHORTEST
 from lieaugmenter.lie.exponential import series_length
-
-try:
-    import triton  # pyright: ignore[reportMissingImports]
-    import triton.language as tl  # pyright: ignore[reportMissingImports]
-
-    _FOUND = True
-except ImportError:
-    if TYPE_CHECKING:  # whoever checks the kernels may take Triton as there
-        raise
-    _FOUND = False
+from lieaugmenter.lie.kernels import jit, tl
 
 # Sizes up to which a sample's tiles stay in registers.
 _LARGEST_DIM = 32
@@ -44,11 +34,6 @@ _FEW = 256
 _MAP_TILE = 512
 
 
-def available() -> bool:
-    """Whether Triton can be imported."""
-    return _FOUND
-
-
 def fits(d: int, n: int, views: int) -> bool:
     """Whether n vectors of size d and their views are small enough for these kernels.
 
@@ -58,20 +43,15 @@ def fits(d: int, n: int, views: int) -> bool:
     return d <= _LARGEST_DIM and n <= _MOST_VECTORS and views <= _MOST_VIEWS
 
 
-def _jit(function: Any) -> Any:
-    """A kernel; without Triton only a function that nobody calls."""
-    return triton.jit(function) if _FOUND else function
-
-
 # Kernels. Tiles are padded to powers of two, as Triton wants; what is outside reads as zero.
 
 
-@_jit
+@jit
 def _sign(x):
     return tl.where(x > 0, 1.0, 0.0) - tl.where(x < 0, 1.0, 0.0)
 
 
-@_jit
+@jit
 def _generator(raw, mask, norm, member, D: tl.constexpr, D_PAD: tl.constexpr):
     """As `normalise`: a member's generator, and the factor applied."""
     i = tl.arange(0, D_PAD)
@@ -85,7 +65,7 @@ def _generator(raw, mask, norm, member, D: tl.constexpr, D_PAD: tl.constexpr):
     return entries * factor, factor
 
 
-@_jit
+@jit
 def _cosines(x, views, shortest):
     """Of x (n, d) and its views (k, n, d): the unit vector, lengths (k,) and cosines (k,)."""
     unit = x / tl.maximum(tl.sqrt_rn(tl.sum(tl.sum(x * x, axis=1), axis=0)), shortest)
@@ -95,7 +75,7 @@ def _cosines(x, views, shortest):
     return unit, lengths, cosines
 
 
-@_jit
+@jit
 def _places(
     member,
     row,
@@ -128,7 +108,7 @@ def _places(
     return k, at, real, is_input, in_joined, in_labels
 
 
-@_jit
+@jit
 def _augment_kernel(
     raw,
     mask,
@@ -189,7 +169,7 @@ def _augment_kernel(
     tl.store(cosine_sums + row * tl.num_programs(1) + tl.program_id(1), cosine_sum)
 
 
-@_jit
+@jit
 def _regularisers_kernel(
     raw,
     mask,
@@ -215,7 +195,7 @@ def _regularisers_kernel(
     tl.store(regularisers + member * 2 + 1, size)
 
 
-@_jit
+@jit
 def _augment_backward_kernel(
     raw,
     mask,
@@ -290,7 +270,7 @@ def _augment_backward_kernel(
     tl.store(of_generators + entries, tl.sum(outer, axis=0), mask=inside)
 
 
-@_jit
+@jit
 def _raw_backward_kernel(
     raw,
     mask,
@@ -324,7 +304,7 @@ def _raw_backward_kernel(
     tl.store(of_raw + member * D * D + at, gradient, mask=inside)
 
 
-@_jit
+@jit
 def _errors(
     prediction,
     y,
@@ -354,7 +334,7 @@ def _errors(
     return predicted - target
 
 
-@_jit
+@jit
 def _total_kernel(
     prediction,
     y,
@@ -393,7 +373,7 @@ def _total_kernel(
     tl.store(totals + member, total)
 
 
-@_jit
+@jit
 def _total_backward_kernel(
     prediction,
     y,

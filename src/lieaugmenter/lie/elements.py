@@ -104,8 +104,17 @@ class Elements:
     @property
     def _free_rows(self) -> int | None:
         """`rows`, where nothing acts on the vectors after the exponential."""
-        alone = self.coefficients.shape[2] == 1 and self.components is None
-        return self.rows if alone else None
+        return self.rows if self.is_exponential else None
+
+    @property
+    def is_exponential(self) -> bool:
+        """Whether each element is one exponential: R = 1 and no components."""
+        return self.coefficients.shape[2] == 1 and self.components is None
+
+    def exponents(self) -> Float[Tensor, "batch views factors d d"]:
+        """A_s = sum_i w_i^(s) L_i of every factor."""
+        flat = self.coefficients.flatten(0, 2) @ self.basis.flatten(1)
+        return flat.view(*self.coefficients.shape[:3], self.dim, self.dim)
 
     def _exponential(self, factor: int) -> Float[Tensor, "batch views d d"]:
         coefficients = self.coefficients[:, :, factor].flatten(0, 1)
