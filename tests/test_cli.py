@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from lieaugmenter.cli import main
+from lieaugmenter.data.files import read_data
 from lieaugmenter.runs import RunFolder
 
 
@@ -49,6 +52,112 @@ def test_demo_says_what_it_found_and_writes_a_report(capsys: pytest.CaptureFixtu
     # A second demo takes the next free folder.
     _, out, _ = call(capsys, "demo", "--epochs", "1", "--json")
     assert json.loads(out)["run"] == "runs/demo-2"
+
+
+def test_demo_on_digits_says_what_it_found_and_writes_a_report(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = call(capsys, "demo", "digits", "--epochs", "1", "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert "The rotation of the image plane was" in result["sentence"]
+    assert result["run"] == "runs/demo-digits"
+    assert 0 <= result["numbers"]["cosine to the true generator"] <= 1
+    assert 0 <= result["numbers"]["test accuracy, averaged over the symmetry"] <= 1
+    assert np.shape(result["generators"]) == (1, 3, 3)
+    page = Path(result["report"]).read_text(encoding="utf-8")
+    assert "lieaugmenter demo digits --seed 0 --epochs 1" in page
+    code, _, err = call(capsys, "resume", "runs/demo-digits")
+    assert code == 0
+    assert "finished" in err
+
+
+def test_demo_of_something_else_is_answered_with_what_there_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = call(capsys, "demo", "letters")
+    assert code == 2
+    assert "two-body" in out + err
+    assert "digits" in out + err
+
+
+def save_images(folder: str = "tissue", size: tuple[int, int] = (12, 10)) -> None:
+    """Class folders of colour images: a bright or a dark spot in the middle."""
+    rng = np.random.default_rng(0)
+    for kind, brightness in (("bright", 250), ("dark", 5)):
+        Path(folder, kind).mkdir(parents=True)
+        for i in range(12):
+            pixels = rng.integers(80, 170, (*size, 3)).astype(np.uint8)
+            pixels[4:8, 4:8] = brightness
+            Image.fromarray(pixels).save(Path(folder, kind, f"{i}.png"))
+
+
+def test_discover_reads_class_folders_of_images(capsys: pytest.CaptureFixture[str]) -> None:
+    save_images()
+    words = ["--action", "image", "--epochs", "1", "--views", "2"]
+    code, out, _ = call(capsys, "discover", "tissue", *words, "-o", "runs/x", "--json")
+    assert code == 0
+    assert np.shape(json.loads(out)["generators"]) == (1, 3, 3)
+    run = RunFolder.open("runs/x")
+    assert run.finished
+    assert run.config()["estimator"] == "SymmetryClassifier"
+    assert run.config()["data"]["x_shape"] == [24, 3, 12, 10]
+    code, _, _ = call(capsys, "discover", "tissue", *words, "--size", "8", "-o", "runs/y")
+    assert code == 0
+    assert RunFolder.open("runs/y").config()["data"]["x_shape"] == [24, 3, 8, 8]
+    assert "--size 8" in Path("runs/y/report.html").read_text(encoding="utf-8")
+
+
+def test_discover_reads_an_archive_and_an_npz_of_images(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_images()
+    shutil.make_archive("packed", "zip", "tissue")
+    table = read_data("tissue")
+    np.savez("grey.npz", X=table.x[:, :1], y=table.y)
+    for data, channels in (("packed.zip", 3), ("grey.npz", 1)):
+        words = ["discover", data, "--action", "image", "--epochs", "1", "--views", "2"]
+        code, _, _ = call(capsys, *words, "-o", f"runs/{data}")
+        assert code == 0
+        shape = RunFolder.open(f"runs/{data}").config()["data"]["x_shape"]
+        assert shape == [24, channels, 12, 10]
+
+
+def test_doctor_looks_at_class_folders(capsys: pytest.CaptureFixture[str]) -> None:
+    save_images()
+    code, out, _ = call(capsys, "doctor", "tissue", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["X"] == {"shape": [24, 3, 12, 10], "dtype": "uint8"}
+    assert facts["actions"] == ["image"]
+    assert facts["task"] == "classification"
+    assert any("y holds 2 words" in note["text"] for note in facts["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["discover", "tissue"], "tissue: holds images; say so with --action image"),
+        (["discover", "empty", "--action", "image"], "no class folders with images"),
+        (["discover", "tissue/dark", "--action", "image"], "lies in no class folder"),
+        (["doctor", "mixed"], "mixed: dark/zz.png has 3 × 3 pixels, bright/0.png has 12 × 10"),
+        (["doctor", "d.npz", "--size", "8"], "a size is for folders and archives of images"),
+        (["discover", "grey.npz", "--action", "image"], "for grey images without a channel axis"),
+    ],
+)
+def test_images_that_do_not_fit_get_one_message_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    save_images()
+    save_images("mixed")
+    Image.new("RGB", (3, 3)).save("mixed/dark/zz.png")
+    Path("empty").mkdir()
+    save_radial("d.npz")
+    np.savez("grey.npz", X=np.zeros((20, 8, 8), np.uint8), y=np.arange(20) % 2)
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert message in err
+    assert not list(Path().glob("runs/*"))
 
 
 def test_discover_reads_fits_and_reports(capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,6 +162,20 @@ def test_images_of_any_channels_and_size_classify() -> None:
     assert model.augment(x[:4]).shape == (4, 2, 3, 9, 12)
 
 
+def test_bytes_are_scaled_as_their_fractions_of_255_are() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=60)
+    x = (rng.integers(90, 160, size=(60, 1, 8, 8)) + 80 * y[:, None, None, None]).astype(np.uint8)
+    bytes_, fractions = (
+        SymmetryClassifier(action="image", epochs=2, n_views=2, random_state=0, device="cpu").fit(
+            values, y
+        )
+        for values in (x, x / 255)
+    )
+    assert np.allclose(bytes_.generators_, fractions.generators_, atol=1e-3)
+    assert np.allclose(bytes_.predict_proba(x), fractions.predict_proba(x / 255), atol=1e-3)
+
+
 def test_seeds_are_compared_by_their_spans() -> None:
     x, y = radial(400)
     model = SymmetryRegressor(epochs=4, n_seeds=2, **QUICK).fit(x, y)
@@ -274,6 +288,12 @@ def test_cross_validation_and_clone_work() -> None:
             np.ones((5, 28, 28, 1)),
             np.ones(5),
             r"channels first \(N, C, H, W\). Pass X.transpose\(0, 3, 1, 2\)",
+        ),
+        (
+            {"action": "image"},
+            np.ones((5, 28, 28), np.uint8),
+            np.ones(5),
+            r"for grey images without a channel axis pass X\[:, None\]",
         ),
         ({}, np.ones((5, 784)), np.ones(5), "784 features: .* 614,656 entries"),
         ({"blocks": [2, 2, 3]}, np.ones((5, 8)), np.ones(5), "blocks sum to 7 but dim is 8"),

@@ -1,4 +1,4 @@
-"""Reading a user's own data: .npz, .csv and .parquet, with one clear message for what is wrong.
+"""Reading a user's own data: tables, arrays and images, with one clear message for what is wrong.
 
 Nothing is ever unpickled: an .npz with Python objects in it is refused.
 """
@@ -15,6 +15,7 @@ import numpy as np
 
 # Files that would unpack to more than this are refused before anything is read.
 LARGEST_BYTES = 32 * 2**30
+_IMAGE_ARCHIVES = (".tar", ".zip")
 
 
 class DataError(ValueError):
@@ -30,31 +31,41 @@ class Table:
     feature_names: list[str]
 
 
-def read_data(path: str | Path, target: str = "y") -> Table:
-    """Read inputs and targets from a file.
+def read_data(path: str | Path, target: str = "y", *, size: int | None = None) -> Table:
+    """Read inputs and targets from a file, or images from class folders.
 
     Parameters
     ----------
     path
-        An .npz with an array `X` and one named by `target`; or a .csv or .parquet table with one
-        row a sample, in which `target` names the target column or several, separated by commas.
+        An .npz with an array `X` and one named by `target`; a .csv or .parquet table with one row
+        a sample, in which `target` names the target column or several, separated by commas; or a
+        folder, .zip or .tar of class folders of images, which are read as bytes (N, C, H, W) with
+        the names of the folders as targets.
     target
-        Name of the target.
+        Name of the target; class folders need none.
+    size
+        Side in pixels to resize images to; without it they must be of one size.
 
     Raises
     ------
     DataError
-        For anything that is not such a file.
+        For anything that is not such a file or folder.
     """
     path = Path(path)
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix in _IMAGE_ARCHIVES:
+        return _read_class_folders(path, size)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
+    if size is not None:
+        raise DataError(f"{path}: a size is for folders and archives of images, not for arrays")
     readers = {".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
-    if path.suffix.lower() not in readers:
+    if suffix not in readers:
         raise DataError(
-            f"{path}: unknown kind of file {path.suffix!r}; choose from .csv, .npz, .parquet"
+            f"{path}: unknown kind of file {path.suffix!r}; choose from .csv, .npz, .parquet, and "
+            f"for class folders of images .tar, .zip or a folder"
         )
-    table = readers[path.suffix.lower()](path, target)
+    table = readers[suffix](path, target)
     if len(table.x) != len(table.y):
         raise DataError(f"{path}: X has {len(table.x)} rows, {target} has {len(table.y)}")
     if len(table.x) == 0:
@@ -129,6 +140,15 @@ def _read_npz(path: Path, target: str) -> Table:
     if y.ndim == 0:
         raise DataError(f"{path}: {target} is a single number; expected one value a sample")
     return Table(x, y, _default_names(x.shape[-1]))
+
+
+def _read_class_folders(path: Path, size: int | None) -> Table:
+    # Here, because that module raises this one's DataError.
+    from lieaugmenter.data.histology import read_class_folders
+
+    found = read_class_folders(path, size=size)
+    names = np.array(found.class_names)
+    return Table(found.images, names[found.labels], _default_names(found.images.shape[-1]))
 
 
 def _read_csv(path: Path, target: str) -> Table:

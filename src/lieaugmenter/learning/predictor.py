@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Batch, map_tensors
 from lieaugmenter.learning.augmenter import LieAugmenter
 
@@ -121,11 +122,12 @@ class Predictor(nn.Module):
         """The generators in the units of the data, (c, d, d).
 
         A linear generator is the same in all units; the translation column of an affine one is a
-        length.
+        length. Of an image the pixels are scaled, but not the plane.
         """
         generators = self.augmenter.generators.detach().cpu().clone()
-        rows = self.augmenter.action.rows
-        if rows < generators.shape[-1] and self.x_scale != 1.0:
+        action = self.augmenter.action
+        rows = action.rows
+        if rows < action.dim and not isinstance(action, ImageAction):
             generators[:, :rows, rows:] *= self.x_scale
         return generators
 
