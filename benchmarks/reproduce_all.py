@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
+from lieaugmenter.experiments.catalogue import EXPERIMENTS
 from lieaugmenter.experiments.results import write_results
 from lieaugmenter.experiments.runner import Settings, run_method
-from lieaugmenter.experiments.spec import EXPERIMENTS
 from lieaugmenter.runs import RunError
 
 # Relative costs, so that the longest runs start first.

@@ -49,7 +49,7 @@ def test_commands_of_the_readme_run(tmp_path: Path) -> None:
         for line in block.splitlines()
         if line.startswith("lieaugmenter ")
     ]
-    assert len(commands) == 6
+    assert len(commands) == 7
     for command in commands:
         words = shlex.split(command)[1:]
         if words[0] in ("demo", "discover"):

@@ -3,23 +3,59 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from lieaugmenter.experiments.catalogue import EXPERIMENTS, IMAGES, VECTORS, find_experiment
 from lieaugmenter.experiments.results import collect, statistic, summary
 from lieaugmenter.experiments.runner import Settings, run_method
-from lieaugmenter.experiments.spec import EXPERIMENTS, MASKS, Method, find_experiment
+from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.targets import TARGETS
 from lieaugmenter.experiments.training import train
+from lieaugmenter.experiments.vectors import MASKS
 from lieaugmenter.runs import RunError
 
 QUICK = Settings(seeds=(0, 1), quick=True, device="cpu", progress=False)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+def one_of_each_setting(experiment: Experiment) -> list[Method]:
+    """All methods; of an ablation, the first value of each setting with own settings."""
+    found: dict[str, Method] = {}
+    for method in experiment.methods:
+        setting = method.setting
+        if setting is None or setting[0] == "data":
+            found.setdefault(method.kind, method)
+        elif method.ours:
+            found.setdefault(setting[0], method)
+    return list(found.values()) if experiment.methods[0].setting else list(experiment.methods)
+
+
+@pytest.mark.skipif(
+    "LIEAUGMENTER_DATA" not in os.environ,
+    reason="set LIEAUGMENTER_DATA to a folder with mnist/*.gz and crc/",
+)
+@pytest.mark.parametrize("name", IMAGES)
+def test_every_method_on_images_runs(name: str, tmp_path: Path) -> None:
+    experiment = EXPERIMENTS[name]
+    task = experiment.task(None, True)
+    for method in one_of_each_setting(experiment):
+        alone = replace(QUICK, seeds=(0,))
+        (result,) = run_method(experiment, method, task, tmp_path, alone)
+        if "diverged" in result:
+            assert method.kind in ("augerino", "liegan")
+            continue
+        assert 0 <= result["accuracy"] <= 100
+        assert sum(map(sum, result["confusion"])) == len(task.x_test)
+        assert "equivariance" in result
+        finder = method.kind in ("augerino", "liegan", "lieaugmenter", "lieaugmenter-paper")
+        assert ("cosine" in result or "span-cosine" in result) == finder
+
+
+@pytest.mark.parametrize("name", VECTORS)
 def test_every_method_of_an_experiment_runs(name: str, tmp_path: Path) -> None:
     experiment = EXPERIMENTS[name]
     task = experiment.task(None, True)

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from lieaugmenter.data.dynamics import true_generator
-from lieaugmenter.experiments.spec import EXPERIMENTS
+from lieaugmenter.experiments.catalogue import VECTORS
 from lieaugmenter.experiments.targets import TARGETS
-from lieaugmenter.report.comparison import factor, rows_of
+from lieaugmenter.report.comparison import Finished, factor, paper_value, rows_of
 from lieaugmenter.report.paper_figures import aligned
 from lieaugmenter.report.reproduction import EXPLANATIONS, main, reproduction, write_reproduction
+from lieaugmenter.report.sensitivity import sensitivity
 from lieaugmenter.runs import write_json
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +38,7 @@ def seeds(method: str, *errors: float, **measures: Any) -> list[dict[str, Any]]:
 
 
 def write(folder: Path, name: str, results: list[dict[str, Any]], *, quick: bool = False) -> None:
-    experiment = EXPERIMENTS[name]
+    experiment = VECTORS[name]
     content = {
         "experiment": name,
         "title": experiment.title,
@@ -207,9 +208,9 @@ def test_seeds_that_diverged_are_counted(tmp_path: Path) -> None:
 def test_missing_results_are_said_and_passed_over(tmp_path: Path) -> None:
     write(tmp_path, "discrete-rotation", seeds("trivial", 1e-3))
     text = reproduction(tmp_path)
-    assert text.count("Not run: there is no") == len(EXPERIMENTS) - 1
+    assert text.count("Not run: there is no") == len(VECTORS) - 1
     assert "there is no `no-symmetry.json` among the results" in text
-    for experiment in EXPERIMENTS.values():
+    for experiment in VECTORS.values():
         assert f"## {experiment.title}\n" in text
 
 
@@ -313,7 +314,7 @@ def test_document_and_its_figures_are_written(tmp_path: Path) -> None:
 def test_no_results_at_all_still_give_a_document(tmp_path: Path) -> None:
     document = tmp_path / "reproduction.md"
     write_reproduction(tmp_path / "nowhere", document)
-    assert document.read_text(encoding="utf-8").count("Not run") == len(EXPERIMENTS)
+    assert document.read_text(encoding="utf-8").count("Not run") == len(VECTORS)
     assert not (tmp_path / "images").exists()
 
 
@@ -328,7 +329,7 @@ def test_factor_is_of_the_larger_to_the_smaller() -> None:
 
 def test_every_explanation_has_its_row() -> None:
     for name, text in EXPLANATIONS:
-        assert text in ["", *rows_of(EXPERIMENTS[name])]
+        assert text in ["", *rows_of(VECTORS[name])]
 
 
 @pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no results are kept here")
@@ -341,3 +342,63 @@ def test_results_may_hold_numbers_that_json_cannot(tmp_path: Path) -> None:
     write(tmp_path, "two-body", [run("augerino-mask2", 0, mse=float("inf"))])
     assert json.loads((tmp_path / "two-body.json").read_text())["results"][0]["mse"] is None
     assert row(reproduction(tmp_path), "Augerino+, mask 2")[1] == "diverged (1 of 1)"
+
+
+def differing_baselines() -> list[tuple[str, str]]:
+    """Rows of other methods whose recorded error is farther from the paper's than both spreads."""
+    found = []
+    for name, experiment in VECTORS.items():
+        finished = Finished.read(ROOT / "results", experiment)
+        for method in experiment.methods:
+            reported = paper_value(experiment, method.row, "mse")
+            if finished is None or reported is None or reported.std is None:
+                continue
+            ours = finished.statistic(method, "mse")
+            if method.ours or "lieaugmenter" in method.kind or ours is None:
+                continue
+            if abs(ours.mean - reported.mean) > ours.std + reported.std:
+                found.append((name, method.row))
+    return found
+
+
+@pytest.mark.parametrize("row", differing_baselines(), ids="-".join)
+def test_every_baseline_that_differs_from_the_paper_is_explained(row: tuple[str, str]) -> None:
+    assert row in EXPLANATIONS
+
+
+def test_an_explanation_points_to_a_section_that_is_there() -> None:
+    text = reproduction(ROOT / "results")
+    headings = {
+        re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in text.splitlines()
+        if line.startswith("#")
+    }
+    for target in re.findall(r"\]\(#([^)]+)\)", text):
+        assert target in headings
+
+
+@pytest.mark.parametrize(
+    ("measured", "place"),
+    [
+        ([1.0, 3.0], "between"),
+        ([1.95, 5.0], "within the spreads at 0"),
+        ([3.0, 5.0], "outside"),
+    ],
+)
+def test_where_the_papers_error_lies_among_the_varied_ones(
+    measured: list[float], place: str, tmp_path: Path
+) -> None:
+    row = {"experiment": "two-body-ood", "method": "trivial-paper"}
+    reported = TARGETS["two-body-ood", "trivial", "mse"]
+    results = [
+        {**row, "seed": 0, "width": float(i), "mse": value * reported.mean / 2}
+        for i, value in enumerate(measured)
+    ]
+    content = {"environment": {"device": "some device"}, "results": results}
+    write_json(tmp_path / "sensitivity" / "width.json", content)
+    line = next(line for line in sensitivity(tmp_path).splitlines() if "`two-body-ood`" in line)
+    assert place in line
+
+
+def test_without_studies_there_is_no_section_on_them(tmp_path: Path) -> None:
+    assert sensitivity(tmp_path) == ""

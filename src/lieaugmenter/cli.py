@@ -33,9 +33,9 @@ from lieaugmenter.data.dynamics import FEATURES, TwoBody, two_body
 from lieaugmenter.data.files import DataError, Table, read_data
 from lieaugmenter.data.images import digits
 from lieaugmenter.data.task import Task
+from lieaugmenter.experiments.catalogue import EXPERIMENTS, find_experiment
 from lieaugmenter.experiments.results import summary, write_results
 from lieaugmenter.experiments.runner import Settings, run_method
-from lieaugmenter.experiments.spec import EXPERIMENTS, find_experiment
 from lieaugmenter.learning import Objective, TrainingDiverged
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN

@@ -53,6 +53,8 @@ class AugerinoPlus(LieAugmenter):
     ['prediction', 'similarity']
     """
 
+    mixes_views = False
+
     def __init__(
         self,
         action: str | Action = "vector",

@@ -111,6 +111,54 @@ class Discriminator(nn.Module):
         return self.layers(joined).squeeze(1)
 
 
+class ImageDiscriminator(nn.Module):
+    """Logits of "this pair was not moved" for an image and its class, as published for digits.
+
+    Five 3 × 3 convolutions with batch norm, two max-pools, dropout, the mean over the image, and
+    the class as a learned vector beside it.
+
+    Parameters
+    ----------
+    channels
+        Of an image.
+    classes
+        Their number.
+    width
+        Channels of the first two convolutions, and size of the class's vector.
+    """
+
+    def __init__(self, channels: int, classes: int, width: int = 128) -> None:
+        super().__init__()
+
+        def convolution(before: int, after: int) -> list[nn.Module]:
+            return [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+
+        self.features = nn.Sequential(
+            *convolution(channels, width),
+            *convolution(width, width),
+            *convolution(width, 2 * width),
+            nn.MaxPool2d(2),
+            nn.Dropout2d(0.3),
+            *convolution(2 * width, 2 * width),
+            nn.MaxPool2d(2),
+            nn.Dropout2d(0.3),
+            *convolution(2 * width, 2 * width),
+            nn.Dropout2d(0.3),
+        )
+        self.embedding = nn.Embedding(classes, width)
+        self.head = nn.Linear(3 * width, 1)
+
+    def forward(self, pair: tuple[Tensor, Tensor]) -> Float[Tensor, " batch"]:
+        x, y = pair
+        seen = self.features(x).mean((2, 3))
+        return self.head(torch.cat([seen, self.embedding(y).to(seen.dtype)], dim=1)).squeeze(1)
+
+
+def log_spectrum(x: Float[Tensor, "batch *n"]) -> Float[Tensor, "batch m"]:
+    """log(1 + |F(x)|) over the last two axes: a turned image has a turned spectrum."""
+    return torch.fft.fft2(x).abs().log1p().flatten(1)
+
+
 class LieGAN(LieAugmenter):
     """Adversarial discovery of generators; `loss` trains both players at once.
 
@@ -128,8 +176,12 @@ class LieGAN(LieAugmenter):
         Law of the coefficients; normal with standard deviation 1 unless given.
     similarity
         Weight of `mean_cosine`.
+    spectral
+        Take the cosine between the images' spectra, `log_spectrum`, as published for images.
     correlation
         Weight of the sum over pairs of |<L_i, L_j>| at norm √d.
+    rate
+        Learning rate of the generators.
     scale
         Standard deviation of the initial entries, see `UnnormalisedBasis`.
     generator
@@ -143,6 +195,8 @@ class LieGAN(LieAugmenter):
     ['discriminator', 'generator', 'similarity']
     """
 
+    mixes_views = False
+
     def __init__(
         self,
         action: str | Action = "vector",
@@ -153,7 +207,9 @@ class LieGAN(LieAugmenter):
         *,
         sampler: Sampler | None = None,
         similarity: float = 1.0,
+        spectral: bool = False,
         correlation: float = 1.0,
+        rate: float = GENERATOR_RATE,
         mask: Tensor | None = None,
         blocks: Sequence[int] | None = None,
         scale: float | None = None,
@@ -175,6 +231,7 @@ class LieGAN(LieAugmenter):
             basis=basis,
             objective=Objective(similarity=similarity),
         )
+        self.spectral, self.rate = spectral, rate
         weights = {"discriminator": 1.0, "generator": 1.0, "similarity": similarity}
         if n_generators > 1:
             weights["alignment"] = correlation * action.dim
@@ -184,7 +241,7 @@ class LieGAN(LieAugmenter):
     @property
     def optimizer_options(self) -> dict[str, Any]:
         """The generators learn faster than the discriminator, and with less momentum."""
-        return {"rate_scale": GENERATOR_RATE / DISCRIMINATOR_RATE, "betas": (0.5, 0.999)}
+        return {"rate_scale": self.rate / DISCRIMINATOR_RATE, "betas": (0.5, 0.999)}
 
     def loss(
         self,
@@ -238,10 +295,14 @@ class LieGAN(LieAugmenter):
             "discriminator": caught / 2,
             # The value of the loss, with the gradient of `carried`.
             "generator": deceived.detach() + carried - carried.detach(),
-            "similarity": mean_cosine(self.action.moving(x), self.action.moving(moved_x)),
+            "similarity": mean_cosine(self._seen(x), self._seen(moved_x)),
             "alignment": alignment(elements.basis),
         }
         return torch.stack([values[name] for name in self._terms])
+
+    def _seen(self, x: Batch) -> Float[Tensor, "batch n"]:
+        """What the cosine is taken of."""
+        return log_spectrum(x) if self.spectral else self.action.moving(x)
 
     def augmenter(self, objective: Objective | None = None) -> LieAugmenter:
         """An augmentation by what was found: the basis fixed, the coefficients by the same law.

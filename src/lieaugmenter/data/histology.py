@@ -183,6 +183,7 @@ def stand_in(
     source: Path | None = None,
     *,
     n_train: int | None = None,
+    n_validation: int | None = None,
     n_test: int | None = None,
     seed: int = 0,
 ) -> Task:
@@ -201,7 +202,7 @@ def stand_in(
         (`offset`, one more than there are), `label`, `is_test`, `mirror_duplicate`,
         `class_names`. Without it, ``crc/colorectal5_64px_all.npz`` of the folder that
         ``LIEAUGMENTER_DATA`` names.
-    n_train, n_test
+    n_train, n_validation, n_test
         Numbers of tiles; all unless given. Smaller sets are the first of larger ones.
     seed
         Of the order and of what is for validation.
@@ -226,16 +227,22 @@ def stand_in(
     held = round(_VALIDATION_SHARE * len(usable))
     validation, train = usable[:held], usable[held:]
     test = test_stream.permutation(np.flatnonzero(is_test))
-    if n_train is not None:
-        _check_count("n_train", n_train, len(train))
-    if n_test is not None:
-        _check_count("n_test", n_test, len(test))
+    for name, asked, there in (
+        ("n_train", n_train, train),
+        ("n_validation", n_validation, validation),
+        ("n_test", n_test, test),
+    ):
+        if asked is not None:
+            _check_count(name, asked, len(there))
 
     def part(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return _decode_all([tiles[i] for i in chosen], path, None), labels[chosen]
 
     return _tissue_task(
-        "colorectal-stand-in", part(train[:n_train]), part(validation), part(test[:n_test])
+        "colorectal-stand-in",
+        part(train[:n_train]),
+        part(validation[:n_validation]),
+        part(test[:n_test]),
     )
 
 

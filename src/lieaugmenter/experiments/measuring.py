@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from lieaugmenter.actions import InvariantAction, VectorAction
-from lieaugmenter.analysis.compare import absolute_cosine, cosine_on_span, frobenius_projection
+from lieaugmenter.analysis.compare import (
+    absolute_cosine,
+    cosine_on_span,
+    frobenius_projection,
+    principal_cosines,
+)
 from lieaugmenter.analysis.equivariance import (
     averaged_equivariance_error,
     distance_from_identity,
@@ -25,8 +32,12 @@ from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.samplers import IntegerGrid
 
-# Equivariance errors are taken on this many test samples, times the number of views.
+# Equivariance errors are taken on this many test samples, times the number of views; in a quick run
+# on so few.
 _AUDITED = 2000
+_AUDITED_QUICK = 20
+# Images, transformed ones included, that a network sees at once where only logits are kept.
+_LOGITS_BATCH = 16_384
 
 
 @torch.no_grad()
@@ -39,69 +50,113 @@ def measure(
     settings: Settings,
 ) -> dict[str, Any]:
     """Everything that a table shows of one run."""
+    experiment = experiment.run_as(method, quick=settings.quick)
     result: dict[str, Any] = {"experiment": experiment.name, "method": method.name, "seed": seed}
     result.update(trained.measures)
     result["train-seconds"] = trained.history.seconds
     if trained.predictor is not None:
-        result["mse-direct"] = trained.predictor.loss(task.x_test, task.y_test, views=0)
-        if method.ours and task.x_validation is not None and task.y_validation is not None:
-            # Averaging, or the augmentation as a whole, is dropped where it does harm on
-            # validation data.
-            validation = (task.x_validation, task.y_validation)
-            result["mse-averaged"] = trained.predictor.loss(task.x_test, task.y_test)
-            result["inference"], _ = trained.predictor.choose_inference(*validation, trained.plain)
-        started = time.monotonic()
-        result["mse"] = trained.predictor.loss(task.x_test, task.y_test)
-        result["test-seconds"] = time.monotonic() - started
-        if task.x_validation is not None and task.y_validation is not None:
-            result["validation"] = trained.predictor.loss(task.x_validation, task.y_validation)
+        result.update(_errors(method, task, trained.predictor, trained.plain))
         if task.generator is not None:
-            result.update(_equivariance(experiment, method, task, trained.predictor))
+            audited = _AUDITED_QUICK if settings.quick else _AUDITED
+            elements = _audit_elements(experiment, method, task, min(audited, len(task.x_test)))
+            result.update(_equivariance(task, trained.predictor, elements))
     if trained.generators is not None and task.generator is not None:
-        learned, truth = trained.generators[0], task.generator[0]
-        result["cosine"] = float(absolute_cosine(learned, truth))
-        result["cosine-on-span"] = cosine_on_span(learned, truth, task.x_train)
-        result["cosine-on-data"] = float(
-            displacement_cosines(
-                learned[None], truth[None], task.x_train, action=VectorAction(len(truth))
-            )[0]
-        )
-        result["projection"] = float(frobenius_projection(learned, truth))
+        result.update(_discovery(task, trained.generators, task.generator))
     if trained.augmenter is not None:
         result.update(_reach(trained.augmenter, task))
     result["device"] = str(pick_device(settings.device))
     return result
 
 
-def _equivariance(
-    experiment: Experiment, method: Method, task: Task, predictor: Predictor
-) -> dict[str, float]:
-    """Both errors under the true symmetry, as means over output dimensions.
+def _errors(
+    method: Method, task: Task, predictor: Predictor, plain: nn.Module | None
+) -> dict[str, Any]:
+    """Test errors of the predictor, and how it came to predict."""
+    name, error = ("accuracy", _accuracy) if task.classes else ("mse", Predictor.loss)
+    test = (task.x_test, task.y_test)
+    found: dict[str, Any] = {f"{name}-direct": error(predictor, *test, views=0)}
+    validation = None
+    if task.x_validation is not None and task.y_validation is not None:
+        validation = (task.x_validation, task.y_validation)
+    if method.ours and validation is not None:
+        # Averaging, or the augmentation as a whole, is dropped where it does harm on validation
+        # data.
+        found[f"{name}-averaged"] = error(predictor, *test)
+        found["inference"], _ = predictor.choose_inference(*validation, plain)
+    started = time.monotonic()
+    found[name] = error(predictor, *test)
+    found["test-seconds"] = time.monotonic() - started
+    if validation is not None:
+        found["validation"] = error(predictor, *validation)
+    if task.classes:
+        found["confusion"] = _confusion(predictor, *test, task.classes)
+    return found
+
+
+def _accuracy(predictor: Predictor, x: Tensor, y: Tensor, views: int | None = None) -> float:
+    """Per cent of the samples whose most probable class is the right one."""
+    return 100 * float((predictor(x, views=views).argmax(1).cpu() == y).double().mean())
+
+
+def _confusion(predictor: Predictor, x: Tensor, y: Tensor, classes: int) -> list[list[int]]:
+    """How many samples of each class (a row) were taken for which (a column)."""
+    pairs = y * classes + predictor(x).argmax(1).cpu()
+    return torch.bincount(pairs, minlength=classes**2).view(classes, classes).tolist()
+
+
+def _discovery(task: Task, learned: Tensor, truth: Tensor) -> dict[str, float]:
+    """How the learned generators compare with the true one: the first, or the span of several."""
+    if len(learned) > 1:
+        return {"span-cosine": float(principal_cosines(learned, truth).min())}
+    found = {
+        "cosine": float(absolute_cosine(learned[0], truth[0])),
+        "projection": float(frobenius_projection(learned[0], truth[0])),
+    }
+    if task.x_train.ndim != 4:
+        found["cosine-on-span"] = cosine_on_span(learned[0], truth[0], task.x_train)
+        found["cosine-on-data"] = float(
+            displacement_cosines(learned, truth, task.x_train, action=task.action)[0]
+        )
+    return found
+
+
+def _audit_elements(experiment: Experiment, method: Method, task: Task, n: int) -> Elements:
+    """Elements of the true symmetry, some for each of n samples.
 
     A method that draws integers is audited with integers, as the paper seems to do: its errors
     are not comparable with those of the other rows.
     """
     assert task.generator is not None  # asked by the caller
-    device = predictor.y_scale.device
-    x = task.x_test[:_AUDITED].to(device)
     rng = torch.Generator().manual_seed(0)
-    shape = (len(x), experiment.n_views, 1)
+    shape = (n, experiment.n_views, 1)
     coefficients = (2 * torch.rand(shape, generator=rng) - 1) * experiment.range
     if method.variant == "discrete":
         coefficients = IntegerGrid(experiment.range)(shape, rng)
-    elements = Elements(
-        coefficients.to(device),
-        task.generator.to(device),
-        bound=experiment.range * float(task.generator.norm()),
+    bound = experiment.range * float(task.generator.norm())
+    return Elements(coefficients, task.generator, bound=bound, rows=task.action.rows)
+
+
+def _equivariance(task: Task, predictor: Predictor, elements: Elements) -> dict[str, float]:
+    """Both errors under the true symmetry, as means over output dimensions or logits."""
+    device = predictor.y_scale.device
+    elements = replace(
+        elements, coefficients=elements.coefficients.to(device), basis=elements.basis.to(device)
     )
-    action = VectorAction(x.shape[-1])
-    output = action if task.output == "same" else InvariantAction()
-    n_outputs = math.prod(task.y_test.shape[1:])
+    x = task.x_test[: elements.batch].to(device)
     errors = {"equivariance": averaged_equivariance_error, "equivariance-2": equivariance_error}
+    model = _logits(predictor) if task.classes else predictor
     return {
-        name: error(predictor, x, elements, action=action, output=output) / n_outputs
+        name: error(model, x, elements, action=task.action, output=task.output_action)
+        / (task.classes or math.prod(task.y_test.shape[1:]))
         for name, error in errors.items()
     }
+
+
+def _logits(predictor: Predictor) -> Callable[[Tensor], Tensor]:
+    """The averaged logits, of which the paper's error seems to be."""
+    return lambda x: predictor.augmenter.predict(
+        predictor.network, x, views=predictor.views, average="logits", batch_size=_LOGITS_BATCH
+    )
 
 
 def _reach(augmenter: LieAugmenter, task: Task) -> dict[str, float]:

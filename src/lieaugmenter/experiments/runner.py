@@ -10,7 +10,13 @@ from typing import Any
 from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.measuring import measure
 from lieaugmenter.experiments.spec import Experiment, Method
-from lieaugmenter.experiments.training import Settings, Trained, epochs_of, objective_of, train
+from lieaugmenter.experiments.training import (
+    Settings,
+    Trained,
+    objective_of,
+    precision_of,
+    train,
+)
 from lieaugmenter.runs import RunError, RunFolder, environment, read_json, write_json, write_tensors
 
 
@@ -59,17 +65,20 @@ def _configuration(
     experiment: Experiment, method: Method, seed: int, settings: Settings
 ) -> dict[str, Any]:
     """All that a result depends on besides code and device."""
+    experiment = experiment.run_as(method, quick=settings.quick)
     return {
         "experiment": experiment.name,
         "method": method.name,
         "seed": seed,
         "quick": settings.quick,
-        "epochs": epochs_of(experiment, settings),
+        "epochs": experiment.epochs,
         "batch_size": experiment.batch_size,
         "lr": experiment.lr,
         "hidden": list(experiment.hidden),
         "n_views": experiment.n_views,
+        "n_generators": experiment.n_generators,
         "range": experiment.range,
+        "precision": precision_of(experiment, settings),
         "objective": asdict(objective_of(experiment, method)),
         "source": settings.source.name if settings.source else "generated",
     }

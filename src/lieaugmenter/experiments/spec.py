@@ -1,23 +1,21 @@
-"""The experiments by name: which task, which methods, which settings."""
+"""What an experiment is: a task, methods, settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from lieaugmenter.data.dynamics import out_of_distribution, two_body, two_body_from_file
-from lieaugmenter.data.synthetic import discrete_rotation, no_symmetry, partial_permutation
 from lieaugmenter.data.task import Task
-from lieaugmenter.learning.objective import PAPER_TWO_BODY, Objective
-from lieaugmenter.lie.basis import block_mask
+from lieaugmenter.learning.objective import Objective
 
 KINDS = (
     "emlp",
+    "gcnn",
+    "gcnn-pooled",
     "trivial-paper",
     "trivial",
     "oracle-paper",
@@ -29,6 +27,10 @@ KINDS = (
     "lieaugmenter",
 )
 _PAPER = "-paper"
+# What an ablation can set, by the words of a variant: weights of the objective by their names, the
+# number of views, the range, the number of generators, and the share of the training data.
+WEIGHTS = ("prediction", "equivariance", "similarity", "sparsity")
+SETTINGS = (*WEIGHTS, "views", "range", "generators", "data")
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Method:
         project's: the rate falls as a cosine, the range grows at first, data are scaled. The other
         methods have the settings that were published for them.
     variant
-        Which mask (``"mask0"``, ``"mask2"``, ``"mask4"``) or law of the coefficients
-        (``"continuous"``, ``"discrete"``); empty where there is only one.
+        Which mask, law of the coefficients, or head of a network; or what an ablation sets, such
+        as ``"range-5"``; empty where there is only one.
     """
 
     kind: str
@@ -66,35 +68,28 @@ class Method:
         return self.kind in ("trivial", "oracle", "lieaugmenter")
 
     @property
-    def mask(self) -> Float[Tensor, "8 8"] | None:
-        """Entries that may differ from zero, for a two-body variant."""
-        return MASKS.get(self.variant)
-
-
-def _alternating() -> Float[Tensor, "8 8"]:
-    """Positions interact with positions and momenta with momenta."""
-    return torch.kron(torch.eye(2).repeat(2, 2), torch.ones(2, 2))
-
-
-# mask2: four planes that do not interact; mask4: positions and momenta apart; mask0: no mask.
-MASKS: Mapping[str, Tensor] = {
-    "mask2": block_mask([2] * 4).float(),
-    "mask4": _alternating(),
-    "mask0": torch.ones(8, 8),
-}
+    def setting(self) -> tuple[str, float] | None:
+        """What an ablation sets, and to what: ``("range", 5.0)`` for the variant ``"range-5"``."""
+        name, _, value = self.variant.partition("-")
+        return (name, float(value)) if name in SETTINGS else None
 
 
 @dataclass(frozen=True)
 class LieGANSettings:
-    """What the published code sets for a task: weight of the cosine, law, initial entries.
+    """What the published code sets for a task: weights of the cosine, law, initial entries.
 
-    The law is normal with the given deviation, or uniform on the integers up to a number.
+    The law is normal with the given deviation, or uniform on the integers up to a number. Augerino+
+    has a weight of its own, and the same initial entries. The cosine may be one of spectra, and the
+    generators' learning rate is the task's.
     """
 
     similarity: float = 1.0
+    augerino_similarity: float = 1.0
     deviation: float = 1.0
     integers: int | None = None
     scale: float | None = None
+    spectral: bool = False
+    rate: float = 1e-3
 
 
 @dataclass(frozen=True)
@@ -106,7 +101,7 @@ class Experiment:
     name, title
         On the command line, and for readers.
     task
-        Makes the data: from a file if one is given, small for a quick run.
+        Makes the data: from a file or folder if one is given, small for a quick run.
     methods
         In the order of the paper's table.
     objective, range
@@ -115,8 +110,23 @@ class Experiment:
         Of every method.
     own_objective
         The weights of this project's runs, chosen on training or validation data.
+    network, hidden
+        Makes a method's network for a task, of these widths.
     liegan
         LieGAN's settings for a method.
+    masks
+        Entries of the generators that may differ from zero, by variant; all where none is given.
+    precision
+        Of the network on a GPU; a CPU always has float32.
+    own_views
+        Elements that this project's runs average over; as many as in training unless given.
+    warmup
+        The share of training over which the range grows in this project's runs.
+    prune
+        In this project's runs, entries below this fraction of the largest are set to zero after
+        a third of training; 0 keeps all.
+    stacked
+        Whether the seeds of a method are trained as one model.
     """
 
     name: str
@@ -127,12 +137,21 @@ class Experiment:
     range: float
     epochs: int
     own_objective: Objective
+    network: Callable[[Method, Task, tuple[int, ...]], nn.Module]
+    hidden: tuple[int, ...]
     liegan: Callable[[Method], LieGANSettings] = lambda method: LieGANSettings()
+    masks: Mapping[str, Tensor] = field(default_factory=lambda: MappingProxyType({}))
     batch_size: int = 64
     n_views: int = 10
+    n_generators: int = 1
     lr: float = 1e-3
-    hidden: tuple[int, ...] = (128, 128, 128)
     quick_epochs: int = 2
+    quick_views: int = 10
+    precision: str = "float32"
+    own_views: int | None = None
+    warmup: float = 0.15
+    prune: float = 0.0
+    stacked: bool = True
 
     def method(self, name: str) -> Method:
         """The method of that name."""
@@ -143,133 +162,33 @@ class Experiment:
             )
         return found[name]
 
+    def run_as(self, method: Method, *, quick: bool) -> Experiment:
+        """The experiment as a method runs it: in its quick form, with what its variant sets.
 
-def _two_body_methods() -> tuple[Method, ...]:
-    per_mask = ("augerino", "liegan", "liegg", "lieaugmenter-paper", "lieaugmenter")
-    single = [Method(kind) for kind in KINDS[:5]]
-    masked = [Method(kind, mask) for mask in ("mask0", "mask2", "mask4") for kind in per_mask]
-    return (*single, *masked)
+        Parameters
+        ----------
+        method
+            One of the methods.
+        quick
+            Few epochs and views, to see that everything runs.
+        """
+        ablated = self._ablated(method)
+        if not quick:
+            return ablated
+        views = min(ablated.n_views, self.quick_views)
+        return replace(ablated, epochs=self.quick_epochs, n_views=views, own_views=views)
 
-
-def _discrete_methods() -> tuple[Method, ...]:
-    single = [Method(kind) for kind in KINDS[1:8]]
-    laws = [
-        Method(kind, law)
-        for law in ("continuous", "discrete")
-        for kind in ("lieaugmenter-paper", "lieaugmenter")
-    ]
-    return (*single, *laws)
-
-
-def _liegan_two_body(method: Method) -> LieGANSettings:
-    # Masks 2 and 4 as published; without a mask the published default initialisation.
-    return {
-        "mask2": LieGANSettings(similarity=1.0, deviation=1.0, scale=1.0),
-        "mask4": LieGANSettings(similarity=10.0, deviation=3.0, scale=0.01),
-        "mask0": LieGANSettings(similarity=1.0, deviation=1.0),
-    }[method.variant]
-
-
-def _two_body_task(steps: int, shifted: bool) -> Callable[[Path | None, bool], Task]:
-    def make(path: Path | None, quick: bool) -> Task:
-        if path is not None:
-            task = two_body_from_file(path, steps=steps)
-        else:
-            task = two_body(*((40, 40) if quick else (814, 790)), steps=steps)
-        return out_of_distribution(task) if shifted else task
-
-    return make
-
-
-def _two_body(steps: int, shifted: bool) -> Experiment:
-    name = "two-body" + ("" if steps == 1 else f"-{steps}") + ("-ood" if shifted else "")
-    how = "other quadrants" if shifted else "the other half plane"
-    times = "one time step" if steps == 1 else f"{steps} time steps"
-    return Experiment(
-        name=name,
-        title=f"Two-body dynamics, {times} in and out, tested in {how}",
-        task=_two_body_task(steps, shifted),
-        methods=_two_body_methods(),
-        objective=PAPER_TWO_BODY,
-        range=2.0,
-        epochs=100,
-        # Losses are sums over time steps, so the cosine must count as often to be heard.
-        own_objective=replace(PAPER_TWO_BODY, similarity=float(steps)),
-        liegan=_liegan_two_body,
-        quick_epochs=4,
-    )
-
-
-def _sized(make: Callable[..., Task], **options: str) -> Callable[[Path | None, bool], Task]:
-    def task(path: Path | None, quick: bool) -> Task:
-        if path is not None:
-            raise ValueError("this experiment generates its data; there is no file to read")
-        sizes = {"n_train": 2000, "n_validation": 500, "n_test": 500} if quick else {}
-        return make(**sizes, **options)
-
-    return task
-
-
-# The weights of both discrete tasks.
-_DISCRETE = Objective(
-    prediction=1.0, equivariance=5.0, similarity=0.1, sparsity=1e-3, alignment=0.0, proximity=0.0
-)
-_NO_SYMMETRY = Objective(
-    prediction=1.0, equivariance=1.0, similarity=0.1, sparsity=0.1, alignment=0.0, proximity=0.0
-)
-
-
-def _absence(reading: str) -> Experiment:
-    suffix = "" if reading == "variance" else f"-{reading}"
-    return Experiment(
-        name=f"no-symmetry{suffix}",
-        title=f"No symmetry to find; weights of the target of {reading} 0.01",
-        task=_sized(no_symmetry, reading=reading),
-        methods=tuple(Method(kind) for kind in KINDS[1:]),
-        objective=_NO_SYMMETRY,
-        range=5.0,
-        epochs=25,
-        own_objective=_NO_SYMMETRY,
-    )
-
-
-EXPERIMENTS: Mapping[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        _two_body(1, False),
-        _two_body(1, True),
-        _two_body(3, False),
-        _two_body(3, True),
-        Experiment(
-            name="discrete-rotation",
-            title="Rotations by multiples of 60 degrees",
-            task=_sized(discrete_rotation),
-            methods=_discrete_methods(),
-            objective=_DISCRETE,
-            range=3.0,
-            epochs=50,
-            own_objective=_DISCRETE,
-            liegan=lambda method: LieGANSettings(similarity=1e-2, integers=10),
-        ),
-        Experiment(
-            name="partial-permutation",
-            title="Permutations of three of five coordinates",
-            task=_sized(partial_permutation),
-            methods=_discrete_methods(),
-            objective=_DISCRETE,
-            range=3.0,
-            epochs=50,
-            own_objective=_DISCRETE,
-            liegan=lambda method: LieGANSettings(similarity=1e-2),
-        ),
-        _absence("variance"),
-        _absence("deviation"),
-    )
-}
-
-
-def find_experiment(name: str) -> Experiment:
-    """The experiment of that name."""
-    if name not in EXPERIMENTS:
-        raise ValueError(f"unknown experiment {name!r}; choose from {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name]
+    def _ablated(self, method: Method) -> Experiment:
+        if method.setting is None:
+            return self
+        name, value = method.setting
+        if name in WEIGHTS:
+            return replace(
+                self,
+                objective=replace(self.objective, **{name: value}),
+                own_objective=replace(self.own_objective, **{name: value}),
+            )
+        if name == "data":
+            return self
+        attribute = {"views": "n_views", "range": "range", "generators": "n_generators"}[name]
+        return replace(self, **{attribute: value if name == "range" else int(value)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,25 +11,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lieaugmenter.actions import InvariantAction, VectorAction
 from lieaugmenter.analysis.polarization import entries, polarize
 from lieaugmenter.baselines.augerino import AugerinoPlus
-from lieaugmenter.baselines.emlp import EMLP
-from lieaugmenter.baselines.liegan import DISCRIMINATOR_RATE, Discriminator, LieGAN
+from lieaugmenter.baselines.liegan import (
+    DISCRIMINATOR_RATE,
+    Discriminator,
+    ImageDiscriminator,
+    LieGAN,
+)
 from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.learning.augmenter import LieAugmenter
-from lieaugmenter.learning.engine import History, TrainingDiverged, fit
+from lieaugmenter.learning.engine import History, TrainingDiverged, fit, pick_device
 from lieaugmenter.learning.ensemble import fit_ensemble
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.samplers import IntegerGrid, Normal, Uniform
-from lieaugmenter.nets import MLP
 
-# The share of training over which the range grows, where it does, and the share of the range that
-# it starts from: chosen on orbits that were generated with another seed.
-_WARMUP = 0.15
+# The share of the range that a growing one starts from: chosen on orbits that were generated with
+# another seed.
 _WARMUP_START = 0.2
+# Entries are pruned after this part of training, a third.
+_PRUNE_AFTER = 3
 # LieGG looks at this many samples.
 _POLARIZED = 2000
 
@@ -62,9 +65,10 @@ class Trained:
     measures: dict[str, Any] = field(default_factory=dict)
 
 
-def epochs_of(experiment: Experiment, settings: Settings) -> int:
-    """How many epochs every method of an experiment is trained."""
-    return experiment.quick_epochs if settings.quick else experiment.epochs
+def precision_of(experiment: Experiment, settings: Settings) -> str:
+    """Of the networks: what the experiment says on a GPU, float32 on a CPU."""
+    on_gpu = pick_device(settings.device).type == "cuda"
+    return experiment.precision if on_gpu else "float32"
 
 
 def objective_of(experiment: Experiment, method: Method) -> Objective:
@@ -76,12 +80,13 @@ def train(
     experiment: Experiment, method: Method, task: Task, seeds: Sequence[int], settings: Settings
 ) -> Iterator[tuple[int, Trained]]:
     """Train a method for the given seeds, stacked where that is possible."""
+    experiment, task = experiment.run_as(method, quick=settings.quick), _share(task, method)
     if method.kind == "liegg":
         for seed in seeds:
             yield seed, _polarized(experiment, method, task, seed, settings)
         return
     scaled = _Scaled.of(task, by_itself=method.ours)
-    if settings.stacked and len(seeds) > 1:
+    if settings.stacked and experiment.stacked and len(seeds) > 1:
         try:
             together = _train_together(experiment, method, scaled, seeds, settings)
             yield from zip(seeds, together, strict=True)
@@ -91,6 +96,14 @@ def train(
             pass
     for seed in seeds:
         yield seed, _or_diverged(experiment, method, scaled, seed, settings)
+
+
+def _share(task: Task, method: Method) -> Task:
+    """The task with as much of its training data as the method's variant says."""
+    if method.setting is None or method.setting[0] != "data":
+        return task
+    n = max(1, round(method.setting[1] * len(task.x_train)))
+    return replace(task, x_train=task.x_train[:n], y_train=task.y_train[:n])
 
 
 def _or_diverged(
@@ -105,10 +118,11 @@ def _or_diverged(
 def _options(experiment: Experiment, method: Method, settings: Settings) -> dict[str, Any]:
     """How a network is trained, by `fit` and by `fit_ensemble` alike."""
     return {
-        "epochs": epochs_of(experiment, settings),
+        "epochs": experiment.epochs,
         "batch_size": experiment.batch_size,
         "lr": experiment.lr,
         "schedule": "cosine" if method.ours else "constant",
+        "precision": precision_of(experiment, settings),
         "device": settings.device,
         "progress": settings.progress,
     }
@@ -128,27 +142,64 @@ def _train_together(
     ]
     networks = [_network(experiment, method, scaled.task, seed) for seed in seeds]
     augmenters = [
-        _augmenter(experiment, method, scaled, seed, settings, game)
+        _augmenter(experiment, method, scaled, seed, game)
         for seed, game in zip(seeds, games, strict=True)
     ]
     options = _options(experiment, method, settings)
-    if len(seeds) == 1:
-        histories = [fit(networks[0], augmenters[0], scaled.train, seed=seeds[0], **options)]
-    else:
-        present = [augmenter for augmenter in augmenters if augmenter is not None]
-        histories = fit_ensemble(networks, present or None, scaled.train, seeds=seeds, **options)
+    histories = _fit_all(
+        networks,
+        augmenters,
+        scaled,
+        seeds,
+        {**options, "on_epoch": _pruning(experiment, method, augmenters[0])},
+    )
     members = zip(networks, augmenters, histories, games, strict=True)
-    trained = [_trained(method, scaled, *member) for member in members]
+    trained = [_trained(experiment, method, scaled, *member) for member in members]
     for one in trained:
         one.measures["stacked"] = len(seeds) > 1
     if method.kind == "lieaugmenter" and scaled.task.x_validation is not None:
         alone = [_network(experiment, method, scaled.task, seed) for seed in seeds]
-        fit_ensemble(alone, None, scaled.train, seeds=seeds, **options)
+        _fit_all(alone, [None] * len(seeds), scaled, seeds, options)
         trained = [replace(one, plain=plain) for one, plain in zip(trained, alone, strict=True)]
     return trained
 
 
+def _pruning(
+    experiment: Experiment, method: Method, augmenter: LieAugmenter | None
+) -> Callable[[dict[str, Any]], None] | None:
+    """What is to be done after every epoch: to set small entries to zero after a third of them."""
+    if method.kind != "lieaugmenter" or augmenter is None or not experiment.prune:
+        return None
+    when = max(1, experiment.epochs // _PRUNE_AFTER)
+
+    def look(record: dict[str, Any]) -> None:
+        if record["epoch"] == when:
+            augmenter.basis.prune(experiment.prune)
+
+    return look
+
+
+def _fit_all(
+    networks: Sequence[nn.Module],
+    augmenters: Sequence[LieAugmenter | None],
+    scaled: _Scaled,
+    seeds: Sequence[int],
+    options: dict[str, Any],
+) -> list[History]:
+    """Train one network by itself, several as a stack."""
+    if len(seeds) == 1:
+        validation = scaled.validation
+        return [
+            fit(networks[0], augmenters[0], scaled.train, validation=validation, seed=seeds[0],
+                **options)
+        ]  # fmt: skip
+    present = [augmenter for augmenter in augmenters if augmenter is not None]
+    stacked = {k: value for k, value in options.items() if k not in ("precision", "on_epoch")}
+    return fit_ensemble(networks, present or None, scaled.train, seeds=seeds, **stacked)
+
+
 def _trained(
+    experiment: Experiment,
     method: Method,
     scaled: _Scaled,
     network: nn.Module,
@@ -156,10 +207,9 @@ def _trained(
     history: History,
     game: tuple[LieGAN, History] | None,
 ) -> Trained:
+    action = scaled.task.action
     still = LieAugmenter(
-        VectorAction(scaled.dim),
-        output=scaled.task.output,
-        basis=torch.zeros(1, scaled.dim, scaled.dim),
+        action, output=scaled.task.output, basis=torch.zeros(1, action.dim, action.dim)
     )
     predictor = Predictor(
         network,
@@ -167,7 +217,8 @@ def _trained(
         x_scale=scaled.x_scale,
         y_scale=scaled.y_scale,
         y_shift=scaled.y_shift,
-        views=0 if augmenter is None else None,
+        classes=scaled.task.classes,
+        views=0 if augmenter is None else experiment.own_views if method.ours else None,
     )
     learned = method.kind in ("augerino", "liegan", "lieaugmenter", "lieaugmenter-paper")
     return Trained(
@@ -190,14 +241,19 @@ class _Scaled:
     y_shift: float
 
     @property
-    def dim(self) -> int:
-        return self.task.x_train.shape[-1]
+    def validation(self) -> tuple[Tensor, Tensor] | None:
+        """Validation data as the network sees them, where the task has them."""
+        x, y = self.task.x_validation, self.task.y_validation
+        if x is None or y is None:
+            return None
+        return x / self.x_scale, y if self.task.classes else (y - self.y_shift) / self.y_scale
 
     @classmethod
     def of(cls, task: Task, *, by_itself: bool) -> _Scaled:
         """Divide by one number, so that every linear symmetry stays what it is; or do nothing."""
         x, y = task.x_train, task.y_train
-        if not by_itself:
+        # Pixels are already between 0 and 1, and classes have no scale.
+        if not by_itself or task.classes:
             return cls(task, (x, y), 1.0, 1.0, 0.0)
         x_scale = float(x.square().mean().sqrt())
         if task.output == "same":
@@ -208,13 +264,9 @@ class _Scaled:
 
 
 def _network(experiment: Experiment, method: Method, task: Task, seed: int) -> nn.Module:
-    in_shape, out_shape = task.x_train.shape[1:], task.y_train.shape[1:]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if method.kind == "emlp":
-            assert task.generator is not None  # only tasks with a symmetry list it
-            return EMLP(task.generator, in_shape, out_shape, output=task.output)
-        return MLP(in_shape, out_shape, hidden=experiment.hidden)
+        return experiment.network(method, task, experiment.hidden)
 
 
 def _augmenter(
@@ -222,19 +274,19 @@ def _augmenter(
     method: Method,
     scaled: _Scaled,
     seed: int,
-    settings: Settings,
     game: tuple[LieGAN, History] | None,
 ) -> LieAugmenter | None:
-    task, dim = scaled.task, scaled.dim
+    task, action = scaled.task, scaled.task.action
     common: dict[str, Any] = {"output": task.output, "n_views": experiment.n_views}
     kind = method.kind.removesuffix("-paper")
-    if kind in ("trivial", "emlp"):
+    if kind in ("trivial", "emlp", "gcnn", "gcnn-pooled"):
         return None
     if kind == "augerino":
         published = experiment.liegan(method)
         return AugerinoPlus(
-            VectorAction(dim),
-            mask=method.mask,
+            action,
+            mask=experiment.masks.get(method.variant),
+            similarity=published.augerino_similarity,
             scale=published.scale,
             generator=torch.Generator().manual_seed(seed),
             **common,
@@ -244,22 +296,23 @@ def _augmenter(
         return game[0].augmenter(objective_of(experiment, method))
     objective = objective_of(experiment, method)
     if kind == "oracle":
-        truth = torch.zeros(1, dim, dim) if task.generator is None else task.generator
+        still = torch.zeros(1, action.dim, action.dim)
         return LieAugmenter(
-            VectorAction(dim),
+            action,
             range=experiment.range,
             warmup_steps=0,
-            basis=truth,
+            basis=still if task.generator is None else task.generator,
             objective=objective.losses_only(),
             **common,
         )
-    steps = epochs_of(experiment, settings) * math.ceil(len(task.x_train) / experiment.batch_size)
+    steps = experiment.epochs * math.ceil(len(task.x_train) / experiment.batch_size)
     law = IntegerGrid if method.variant == "discrete" else Uniform
-    warmup = int(_WARMUP * steps) if method.ours else 0
+    warmup = int(experiment.warmup * steps) if method.ours else 0
     return LieAugmenter(
-        VectorAction(dim),
+        action,
+        n_generators=experiment.n_generators,
         sampler=law(experiment.range, warmup_steps=warmup, warmup_start=_WARMUP_START),
-        mask=method.mask,
+        mask=experiment.masks.get(method.variant),
         objective=objective,
         **common,
     )
@@ -276,19 +329,25 @@ def _play(
     task, published = scaled.task, experiment.liegan(method)
     law = Normal(published.deviation)
     liegan = LieGAN(
-        VectorAction(scaled.dim),
+        task.action,
         output=task.output,
         n_views=experiment.n_views,
         sampler=law if published.integers is None else IntegerGrid(float(published.integers)),
         similarity=published.similarity,
-        mask=method.mask,
+        spectral=published.spectral,
+        rate=published.rate,
+        mask=experiment.masks.get(method.variant),
         scale=published.scale,
         generator=torch.Generator().manual_seed(seed),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        features = math.prod(task.x_train.shape[1:])
-        discriminator = Discriminator(features, math.prod(task.y_train.shape[1:]))
+        shape = task.x_train.shape[1:]
+        discriminator = (
+            ImageDiscriminator(shape[0], task.classes, width=16 if settings.quick else 128)
+            if task.classes
+            else Discriminator(math.prod(shape), math.prod(task.y_train.shape[1:]))
+        )
     options = {**_options(experiment, method, settings), "lr": DISCRIMINATOR_RATE}
     history = fit(discriminator, liegan, scaled.train, seed=seed, **options)
     return liegan, history
@@ -302,14 +361,13 @@ def _polarized(
     options = _options(experiment, method, settings)
     history = fit(network, None, (task.x_train, task.y_train), seed=seed, **options)
     network = network.cpu().eval()
-    action = VectorAction(task.x_train.shape[-1])
-    output = action if task.output == "same" else InvariantAction()
+    mask = experiment.masks.get(method.variant)
     found = polarize(
         network,
         task.x_train[:_POLARIZED],
-        action=action,
-        output=output,
-        candidates=None if method.mask is None else entries(method.mask),
+        action=task.action,
+        output=task.output_action,
+        candidates=None if mask is None else entries(mask),
     )
     return Trained(
         predictor=None,

@@ -126,6 +126,8 @@ class LieAugmenter(nn.Module):
     ['prediction', 'equivariance', 'proximity', 'sparsity']
     """
 
+    # Whether originals and views go through the model in one batch.
+    mixes_views = True
     components: Tensor | None
     term_weights: Tensor
     vector_weights: Tensor

@@ -154,7 +154,8 @@ def fit(
         raise ValueError("resume=True needs run=, the folder to continue from")
     learner = Unaugmented() if augmenter is None else augmenter
     where = pick_device(device)
-    _warn_of_batch_norm(model)
+    if learner.mixes_views:
+        _warn_of_batch_norm(model)
     with _forked_rng(where):
         torch.manual_seed(seed)
         batches: Batches
@@ -443,6 +444,8 @@ class CapturedStep:
         state: Callable[[], list[Tensor]],
         generators: Sequence[torch.Generator] = (),
     ) -> None:
+        # Kept, because a replay writes to whatever the step refers to.
+        self._step = step
         self.inputs = [map_tensors(torch.clone, batch) for batch in inputs]
         # Detached: a copy with a history would tie the weights to the stream it was made on.
         before = {tensor.data_ptr(): tensor.detach().clone() for tensor in _filled(state())}

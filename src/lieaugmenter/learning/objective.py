@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cosine_similarity, cross_entropy, l1_loss, mse_loss
 
+from lieaugmenter.learning import objective_kernels
+
 # Shorter vectors count as this long when a cosine is taken.
 _SHORTEST = 1e-8
 # A sample has moved noticeably when it has moved by this fraction of its size.
@@ -54,6 +56,8 @@ def prediction_loss(
         τ of the surrogate |z|_τ of absolute errors.
     """
     if not y.is_floating_point():
+        if y.ndim == 1 and objective_kernels.fits(prediction, y):
+            return objective_kernels.cross_entropy(prediction, y)
         return cross_entropy(prediction, y)
     if absolute:
         return _summed_abs(prediction, y, smoothing) / len(y)
@@ -78,6 +82,8 @@ def equivariance_loss(
         τ of the surrogate |z|_τ.
     """
     if not target.is_floating_point():
+        if objective_kernels.fits(prediction, target):
+            return objective_kernels.cross_entropy(prediction, target)
         return cross_entropy(prediction.flatten(0, 1), target.reshape(-1))
     return _summed_abs(prediction, target, smoothing) / (target.shape[0] * target.shape[1])
 
@@ -127,6 +133,8 @@ def similarity(
     Differentiable in the views; the data x is taken as given.
     """
     if smoothing == 0:
+        if objective_kernels.usable(x, views):
+            return objective_kernels.mean_abs_cosine(x, views, _SHORTEST)
         return _MeanAbsCosine.apply(x, views)
     return smooth_abs(cosine_similarity(x.unsqueeze(1), views, dim=-1), smoothing).mean()
 

@@ -24,6 +24,7 @@ class Unaugmented(nn.Module):
         Only its form of the prediction loss counts.
     """
 
+    mixes_views = False
     term_weights: Tensor
     generators: Tensor
 

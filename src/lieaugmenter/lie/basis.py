@@ -227,6 +227,35 @@ class GeneratorBasis(nn.Module):
         """A fixed basis with the present generators."""
         return GeneratorBasis.fixed(self().detach())
 
+    @torch.no_grad()
+    def prune(self, fraction: float) -> int:
+        """Mask entries that stayed small, in place: the hard form of `sparsity`.
+
+        Parameters
+        ----------
+        fraction
+            Entries below this fraction of the largest one, in every generator, are zero from here
+            on.
+
+        Returns
+        -------
+        int
+            How many entries were masked.
+
+        Examples
+        --------
+        >>> basis = GeneratorBasis(1, 2)
+        >>> _ = basis.raw.data.copy_(torch.tensor([[[0.01, -1.0], [1.0, 0.02]]]))
+        >>> basis.prune(0.1), basis().detach().round(decimals=3)
+        (2, tensor([[[ 0., -1.],
+                 [ 1.,  0.]]]))
+        """
+        sizes = self().abs()
+        kept = (sizes >= fraction * sizes.amax((-2, -1), keepdim=True)).any(0)
+        before = int(self.mask.sum())
+        self.mask.mul_(kept)
+        return before - int(self.mask.sum())
+
     def extra_repr(self) -> str:
         kind = "learnable" if self.learnable else "fixed"
         allowed = int(self.mask.sum())

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 try:
     import triton  # pyright: ignore[reportMissingImports]
     import triton.language as tl  # pyright: ignore[reportMissingImports]
@@ -23,6 +25,11 @@ except ImportError:
 def available() -> bool:
     """Whether Triton can be imported."""
     return _FOUND
+
+
+def transforming() -> bool:
+    """Whether vmap, jvp or the like is at work, whose tensors are not what their address holds."""
+    return torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def jit(function: Any) -> Any:

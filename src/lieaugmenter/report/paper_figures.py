@@ -15,7 +15,8 @@ from torch import Tensor
 from lieaugmenter.actions import VectorAction
 from lieaugmenter.analysis.compare import absolute_cosine
 from lieaugmenter.data.dynamics import two_body
-from lieaugmenter.experiments.spec import MASKS, Method
+from lieaugmenter.experiments.spec import Method
+from lieaugmenter.experiments.vectors import MASKS
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.report.comparison import (
     DISCOVERY,

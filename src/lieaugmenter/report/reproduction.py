@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lieaugmenter.experiments.spec import EXPERIMENTS, Experiment
+from lieaugmenter.experiments.catalogue import VECTORS
+from lieaugmenter.experiments.spec import Experiment
 from lieaugmenter.report.comparison import (
     MEASURES,
     Finished,
@@ -25,6 +26,7 @@ from lieaugmenter.report.comparison import (
 )
 from lieaugmenter.report.paper_figures import captions, figures, png
 from lieaugmenter.report.requirements import requirements_table
+from lieaugmenter.report.sensitivity import sensitivity
 from lieaugmenter.runs import write_atomically
 
 
@@ -63,31 +65,24 @@ _IDLE_START = (
     "against doing nothing is weighed by the range, which grows."
 )
 _AUGERINO = (
-    "Augerino+ hangs on the size of its initial entries. Ours are those that LieGAN's code has for "
-    "the same mask. With entries of standard deviation 1 it fails on `two-body`, as it does in the "
-    "paper (benchmarks/results/sensitivity_augerino.json); the paper does not say how it starts."
+    "Augerino+ hangs on the size of its initial entries, on which the paper is silent. Ours are "
+    "those that LieGAN's code has for the same mask; see [initial entries]"
+    "(#deviation-of-the-initial-entries)."
 )
 _WIDTH = (
-    "The paper does not give the width of its network. Without augmentation the error depends on "
-    "it: the paper's lies between ours and that of hidden layers of 32 "
-    "(benchmarks/results/sensitivity_width.json)."
+    "The paper does not give the width of its network, and this error depends on it: see [width]"
+    "(#width-of-the-three-hidden-layers)."
 )
 _LIEGAN_NO_MASK = (
     "Ours finds matrices that act on the data almost as the rotation does (see Discovery). Of the "
-    "paper's there is only a picture."
-)
-_OTHER_WEIGHT = (
-    "The recorded augmentation by LieGAN has the weight 10 of the equivariance loss, that of the "
-    "two-body task, in place of this task's; the code has this task's since."
+    f"paper's there is only a picture. {_WIDTH}"
 )
 _LARGE_INPUTS = (
-    f"{_OTHER_WEIGHT} No code was published for LieGAN on this task, and the paper did not get it "
-    "to work either. The inputs reach 100 and are not scaled, and the generators have no fixed "
-    "norm."
-)
-_UNKNOWN_NETWORK = (
-    "The paper does not describe its network for this task, so that errors with its settings "
-    "depend on ours."
+    "No code was published for LieGAN on this task, and the paper did not get it to work either. "
+    "The inputs reach 100 and are not scaled, and the generators have no fixed norm. The error is "
+    "that of averaging: directly the same networks predict as well as those without augmentation "
+    "(`mse-direct` in the results). It depends on the [initial entries]"
+    "(#deviation-of-the-initial-entries)."
 )
 _SILENT_DISCRETE = (
     "The paper gives neither epochs nor batch size for this task; those above are this project's."
@@ -112,11 +107,31 @@ EXPLANATIONS: Mapping[tuple[str, str], str] = {
     ("two-body", "liegan-mask0"): _LIEGAN_NO_MASK,
     ("two-body", "lieaugmenter-mask4"): (
         f"{_OTHER_FORMS} With the paper's settings and hidden layers of 32 the error is within the "
-        "paper's spread (benchmarks/results/sensitivity_width.json)."
+        "paper's spread: see [width](#width-of-the-three-hidden-layers)."
     ),
     ("partial-permutation", "liegan"): _LARGE_INPUTS,
-    **{(name, "liegan"): _OTHER_WEIGHT for name in ("discrete-rotation", "no-symmetry")},
-    ("no-symmetry", "augerino"): _UNKNOWN_NETWORK,
+    ("discrete-rotation", "trivial"): _WIDTH,
+    ("discrete-rotation", "augerino"): (
+        "The elements reach all angles, so that the error is that of the best invariant predictor, "
+        "as for the oracle."
+    ),
+    **{
+        (name, "augerino"): (
+            "Augerino+ knows only how far its elements reach and how well they are predicted. The "
+            "paper does not say how it weighs the two here; ours has the weight of the two-body "
+            "task. See [weight](#weight-of-augerinos-cosine)."
+        )
+        for name in ("no-symmetry", "no-symmetry-deviation")
+    },
+    **{
+        (name, f"liegan-{mask}"): _WIDTH
+        for name, mask in (
+            ("two-body-ood", "mask4"),
+            ("two-body-3", "mask0"),
+            ("two-body-3", "mask2"),
+            ("two-body-3-ood", "mask2"),
+        )
+    },
     ("discrete-rotation", ""): _SILENT_DISCRETE,
     ("discrete-rotation", "oracle"): (
         "The oracle has all rotations, not only those by multiples of 60 degrees, in the paper's "
@@ -153,7 +168,8 @@ EXPLANATIONS: Mapping[tuple[str, str], str] = {
     **{
         (name, "oracle"): (
             "The oracle is the identity here. It sees the same data as no augmentation; only the "
-            "loss differs."
+            "loss differs. With a constant learning rate the error depends on the step at which "
+            "training stops, and on the [draw](#draw-of-the-random-target) of the target."
         )
         for name in ("no-symmetry", "no-symmetry-deviation")
     },
@@ -177,7 +193,7 @@ def write_reproduction(results: Path, document: Path) -> None:
     document
         The Markdown file.
     """
-    for experiment in EXPERIMENTS.values():
+    for experiment in VECTORS.values():
         finished = Finished.read(results, experiment)
         if finished is not None:
             for name, figure in figures(finished):
@@ -187,16 +203,18 @@ def write_reproduction(results: Path, document: Path) -> None:
 
 def reproduction(results: Path) -> str:
     """The text of the document."""
-    read = {name: Finished.read(results, e) for name, e in EXPERIMENTS.items()}
+    read = {name: Finished.read(results, e) for name, e in VECTORS.items()}
     parts = [_opening(list(read.values())), requirements_table(read)]
     for name, finished in read.items():
-        experiment = EXPERIMENTS[name]
+        experiment = VECTORS[name]
         heading = f"## {experiment.title}"
         if finished is None:
             missing = f"Not run: there is no `{name}.json` among the results."
             parts.append(f"{heading}\n\n{missing} To run it: `lieaugmenter reproduce {name}`.")
         else:
             parts.append(f"{heading}\n\n{_section(finished)}")
+    varied = sensitivity(results)
+    parts += [varied] if varied else []
     return "\n\n".join(parts) + "\n"
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lieaugmenter.experiments.catalogue import VECTORS
 from lieaugmenter.experiments.results import Statistic
-from lieaugmenter.experiments.spec import EXPERIMENTS, Experiment, Method
+from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.report.comparison import (
     MSE,
     NO_VALUE,
@@ -66,21 +67,21 @@ def requirements_table(read: Mapping[str, Finished | None]) -> str:
 def requirements(read: Mapping[str, Finished | None]) -> list[Requirement]:
     """What LieAugmenter with this project's settings should reach, and whether it does."""
     found = []
-    for name, experiment in EXPERIMENTS.items():
+    for name, experiment in VECTORS.items():
         for method in experiment.methods:
             if method.kind == "lieaugmenter":
                 found.append(_against_paper(experiment, read[name], method))
     mask2 = Method("lieaugmenter", "mask2")
     for name in _COSINE_AT:
-        experiment = EXPERIMENTS[name]
+        experiment = VECTORS[name]
         found.append(_every_cosine(experiment, read[name], mask2, "cosine"))
         for variant in _OTHER_FORMS:
             method = Method("lieaugmenter", variant)
             found.append(_every_cosine(experiment, read[name], method, "cosine-on-data"))
-    found += [_against_oracle(EXPERIMENTS[name], read[name], mask2) for name in _ORACLE_AT]
+    found += [_against_oracle(VECTORS[name], read[name], mask2) for name in _ORACLE_AT]
     found += [
         _against_trivial(experiment, read[name], Method("lieaugmenter"))
-        for name, experiment in EXPERIMENTS.items()
+        for name, experiment in VECTORS.items()
         if name.startswith("no-symmetry")
     ]
     return found
