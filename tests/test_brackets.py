@@ -8,10 +8,19 @@ from torch import Tensor
 
 from lieaugmenter.lie import catalogue
 from lieaugmenter.lie.brackets import (
+    balancing,
     bracket,
+    centre_dimension,
     closure_residual,
+    conjugate,
+    derived_series,
+    fingerprint,
     killing_form,
+    lower_central_series,
+    moments,
+    orthonormal,
     preserved_forms,
+    signature,
     structure_constants,
 )
 
@@ -24,13 +33,6 @@ def mixed(basis: Tensor, rng: torch.Generator) -> Tensor:
     c = len(basis)
     mixing = torch.eye(c) + 0.3 * torch.randn(c, c, generator=rng)
     return torch.einsum("ij,jab->iab", mixing, basis)
-
-
-def signature(form: Tensor) -> tuple[int, int, int]:
-    """How many eigenvalues are negative, zero and positive."""
-    values = torch.linalg.eigvalsh(form.double())
-    negative, positive = int((values < -1e-4).sum()), int((values > 1e-4).sum())
-    return negative, len(values) - negative - positive, positive
 
 
 def test_brackets_of_rotations_cycle() -> None:
@@ -145,3 +147,104 @@ def test_a_slightly_wrong_basis_keeps_its_form_within_the_tolerance(rng: torch.G
     basis = catalogue.so(3) + 1e-3 * torch.randn(3, 3, 3, generator=rng)
     assert len(preserved_forms(basis, tolerance=1e-6)) == 0
     assert len(preserved_forms(basis, tolerance=1e-2)) == 1
+
+
+def test_symplectic_maps_preserve_one_antisymmetric_form() -> None:
+    omega = preserved_forms(catalogue.sp(4), symmetric=False)
+    assert omega.shape == (1, 4, 4)
+    torch.testing.assert_close(omega, -omega.mT)
+    assert len(preserved_forms(catalogue.so(4), symmetric=False)) == 0
+    assert len(preserved_forms(catalogue.scaling(1), symmetric=False)) == 0
+
+
+@every_algebra
+def test_an_orthonormal_basis_has_the_same_span(name: str, rng: torch.Generator) -> None:
+    basis = mixed(catalogue.named(name), rng)
+    found = orthonormal(basis)
+    gram = torch.einsum("iab,jab->ij", found, found)
+    torch.testing.assert_close(gram, torch.eye(len(basis), dtype=torch.float64))
+    both = torch.cat([found, basis.double()]).flatten(1)
+    assert int(torch.linalg.matrix_rank(both, rtol=1e-5)) == len(basis)
+
+
+def test_dependent_generators_are_dropped() -> None:
+    x, y, z = catalogue.so(3)
+    assert len(orthonormal(torch.stack([x, y, z, x + y]))) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "derived", "lower_central", "centre"),
+    [
+        ("so(3)", (3,), (3,), 0),
+        ("so(2)", (1, 0), (1, 0), 1),
+        ("gl(3)", (9, 8), (9, 8), 1),
+        ("se(2)", (3, 2, 0), (3, 2), 0),
+        ("se(3)", (6,), (6,), 0),
+        ("aff(1)", (2, 1, 0), (2, 1), 0),
+        ("heisenberg(3)", (3, 1, 0), (3, 1, 0), 1),
+        ("shears(4)", (6, 3, 0), (6, 3, 1, 0), 1),
+        ("scalings(3)", (3, 0), (3, 0), 3),
+        ("su(2)", (3,), (3,), 0),
+        ("u(2)", (4, 3), (4, 3), 1),
+    ],
+)
+def test_series_and_centre_are_the_textbooks(
+    name: str,
+    derived: tuple[int, ...],
+    lower_central: tuple[int, ...],
+    centre: int,
+    rng: torch.Generator,
+) -> None:
+    basis = mixed(catalogue.named(name), rng)
+    assert derived_series(basis) == derived
+    assert lower_central_series(basis) == lower_central
+    assert centre_dimension(basis) == centre
+
+
+def test_noise_is_no_bracket_within_the_tolerance(rng: torch.Generator) -> None:
+    basis = catalogue.scalings(3) + 0.01 * torch.randn(3, 3, 3, generator=rng)
+    assert derived_series(basis, tolerance=1e-4) != (3, 0)
+    assert derived_series(basis, tolerance=0.1) == (3, 0)
+    assert centre_dimension(basis, tolerance=0.1) == 3
+
+
+@every_algebra
+def test_moments_turn_with_the_span_and_the_fingerprint_stays(
+    name: str, rng: torch.Generator
+) -> None:
+    basis = catalogue.named(name)
+    axes = torch.linalg.qr(torch.randn(*basis.shape[1:], generator=rng, dtype=torch.float64)).Q
+    before = orthonormal(basis)
+    after = orthonormal(conjugate(mixed(basis, rng).double(), axes))
+    torch.testing.assert_close(moments(after), axes @ moments(before) @ axes.mT)
+    torch.testing.assert_close(fingerprint(after), fingerprint(before), atol=1e-6, rtol=0)
+
+
+def test_fingerprints_of_different_algebras_differ() -> None:
+    """Five algebras of dimension 3 on R^3."""
+    prints = [
+        fingerprint(orthonormal(catalogue.named(name)))
+        for name in ("so(3)", "so(1,2)", "scalings(3)", "se(2)", "heisenberg(3)")
+    ]
+    apart = torch.cdist(torch.stack(prints), torch.stack(prints)) + torch.eye(5)
+    assert float(apart.min()) > 0.3
+
+
+@pytest.mark.parametrize("name", ["so(3)", "so(1,3)", "sp(4)", "scalings(3)", "torus(2)"])
+def test_balancing_undoes_any_skew(name: str, rng: torch.Generator) -> None:
+    """Closed under transposition afterwards, as the canonical basis is."""
+    basis = catalogue.named(name)
+    d = basis.shape[-1]
+    skew = torch.linalg.matrix_exp(0.3 * torch.randn(d, d, generator=rng, dtype=torch.float64))
+    skewed = conjugate(basis.double(), skew)
+    balanced = orthonormal(conjugate(skewed, balancing(skewed)))
+    assert len(orthonormal(torch.cat([balanced, balanced.mT]), tolerance=1e-2)) == len(basis)
+    torch.testing.assert_close(
+        fingerprint(balanced), fingerprint(orthonormal(basis)), atol=1e-3, rtol=0
+    )
+
+
+def test_what_cannot_be_balanced_is_left_in_time() -> None:
+    """A shear becomes shorter without end."""
+    change = balancing(catalogue.shears(2), largest_condition=5.0)
+    assert float(torch.linalg.cond(change)) <= 5.0

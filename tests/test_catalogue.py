@@ -28,12 +28,17 @@ SIZES = {
     "sp(6)": (21, 6),
     "heisenberg(3)": (3, 3),
     "heisenberg(5)": (7, 5),
+    "jordan(3)": (1, 3),
     "scaling(4)": (1, 4),
     "scalings(4)": (4, 4),
     "shears(2)": (1, 2),
     "shears(4)": (6, 4),
     "torus(3)": (3, 6),
     "translations(3)": (3, 4),
+    "su(2)": (3, 4),
+    "su(3)": (8, 6),
+    "u(1)": (1, 2),
+    "u(2)": (4, 4),
 }
 every_name = pytest.mark.parametrize("name", SIZES)
 
@@ -120,8 +125,56 @@ def test_a_wrong_name_is_answered_with_the_right_ones(wrong: str) -> None:
         ("sp(3)", "must be even"),
         ("heisenberg(2)", "at least 3"),
         ("translations(0)", "at least 1"),
+        ("su(1)", "at least 2"),
+        ("jordan(1)", "at least 2"),
     ],
 )
 def test_a_size_too_small_is_refused_readably(small: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         catalogue.named(small)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_unitary_maps_are_rotations_that_commute_with_i(n: int) -> None:
+    i = torch.kron(torch.tensor([[0.0, -1.0], [1.0, 0.0]]), torch.eye(n))
+    for basis in (catalogue.u(n), catalogue.su(n)):
+        assert torch.equal(basis, -basis.mT)
+        assert torch.equal(basis @ i, i @ basis)
+    # The complex trace is zero: its imaginary part is half the trace of -iL.
+    assert not bool((catalogue.su(n) @ i).diagonal(dim1=1, dim2=2).sum(1).any())
+
+
+def test_a_direct_sum_acts_on_each_part_alone() -> None:
+    basis = catalogue.direct_sum(catalogue.so(3), catalogue.sl(2))
+    assert basis.shape == (6, 5, 5)
+    assert torch.equal(basis[:3, :3, :3], catalogue.so(3))
+    assert torch.equal(basis[3:, 3:, 3:], catalogue.sl(2))
+    assert not bool(basis[:3, 3:].any())
+    assert not bool(basis[3:, :3].any())
+
+
+@pytest.mark.parametrize(("d", "rows"), [(2, 2), (3, 3), (3, 2), (4, 4), (4, 3), (5, 5)])
+@pytest.mark.parametrize("dimension", [1, 2, 3, 4, 6])
+def test_every_direct_sum_is_an_algebra_of_its_dimension(d: int, rows: int, dimension: int) -> None:
+    for algebra in catalogue.direct_sums(d, rows, dimension):
+        generators = algebra.generators
+        assert generators.shape == (dimension, d, d), algebra.name
+        assert int(torch.linalg.matrix_rank(generators.flatten(1))) == dimension, algebra.name
+        assert closure_residual(generators) < 1e-6, algebra.name
+        assert not bool(generators[:, rows:].any()), algebra.name
+
+
+def test_direct_sums_are_called_by_their_usual_names() -> None:
+    planes = {algebra.name for algebra in catalogue.direct_sums(4, 4, 2)}
+    assert {"torus T^2", "so(2) ⊕ scaling", "scalings(2)", "so(2) ⊕ shear"} <= planes
+    moving = {algebra.name for algebra in catalogue.direct_sums(3, 2, 3)}
+    assert {"se(2)", "scaling ⋉ translations(2)", "aff(1) ⊕ scaling"} <= moving
+    assert "sim(2)" in {algebra.name for algebra in catalogue.direct_sums(3, 2, 4)}
+    free = {algebra.name for algebra in catalogue.direct_sums(3, 3, 4)}
+    assert {"so(2) ⋉ free(1)", "so(3) ⊕ scaling", "gl(2)"} <= free
+
+
+def test_there_is_an_end_of_direct_sums_in_a_large_space() -> None:
+    found = catalogue.direct_sums(16, 16, 6)
+    assert 100 < len(found) <= 5000
+    assert "so(1,3)" in {algebra.name for algebra in found}

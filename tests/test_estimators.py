@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from lieaugmenter import Objective, SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
+from lieaugmenter.analysis.identify import identify
 from lieaugmenter.runs import RunError, RunFolder
 
 QUICK: dict[str, Any] = {"hidden": (32, 32), "n_views": 2, "random_state": 0, "device": "cpu"}
@@ -359,3 +361,33 @@ def test_resume_refuses_other_data_and_other_settings(tmp_path: Path) -> None:
 def test_report_is_one_page(fitted: SymmetryRegressor, tmp_path: Path) -> None:
     page = fitted.report(tmp_path / "report.html")
     assert "inconclusive" in page.read_text(encoding="utf-8")
+
+
+def ring_of(n: int, d: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(n, d))
+    return x, np.hypot(x[:, 0], x[:, 1]) + 0.1 * x[:, 2] ** 3
+
+
+def test_the_algebra_that_was_found_has_a_name_and_exact_generators() -> None:
+    model = SymmetryRegressor(output="invariant", epochs=25, random_state=0).fit(*ring_of(1000))
+    assert model.identity_.name == model.verdict_.group == "so(2)"
+    assert "so(2)" in model.sentence()
+    exact = model.identity_.exact.numpy()
+    assert not exact[0, 2].any()
+    assert exact[0, 0, 1] == pytest.approx(-exact[0, 1, 0])
+
+
+def test_what_is_refuted_has_no_name() -> None:
+    model = SymmetryRegressor(output="invariant", epochs=1, random_state=0).fit(*ring_of(60))
+    refuted = replace(model.verdict_, outcome="refuted", group=None)
+    named = identify(torch.tensor([[[0.0, -1.0], [1.0, 0.0]]]))
+    assert named.named
+    assert refuted.naming(named).group is None
+    assert replace(refuted, outcome="inconclusive").naming(named).group == "so(2)"
+
+
+def test_matrices_that_are_too_large_are_not_named() -> None:
+    x, y = ring_of(60, 20)
+    model = SymmetryRegressor(output="invariant", epochs=1, random_state=0).fit(x, y)
+    assert model.identity_ is None
+    assert model.verdict_.group is None

@@ -26,6 +26,7 @@ except ImportError:
 
 from lieaugmenter.actions import Action, AffineAction, ImageAction, InvariantAction
 from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.verdict import Verdict, assess, defects, quality_of
 from lieaugmenter.data.checkup import examine, non_finite_message
 from lieaugmenter.learning import LieAugmenter, Objective, fit
@@ -395,12 +396,23 @@ class _SymmetryEstimator(BaseEstimator):
         )
         free = int(augmenter.action.mask.sum())
         verdict = assess(along, elsewhere, quality, free=free, n_seeds=self.n_seeds, seed=seed)
+        self.identity_ = self._identified()
+        if self.identity_ is not None:
+            verdict = verdict.naming(self.identity_)
         if predictor.views == 0:
             verdict.reasons.append(
                 "Averaging predictions over the learned elements makes them worse on held-out "
                 "data, which speaks against the symmetry, or against so large a range."
             )
         return verdict
+
+    def _identified(self) -> Identity | None:
+        """Which algebra the generators span; None where the matrices are too large to tell."""
+        action = self.augmenter_.action
+        if action.dim > LARGEST_NAMED:
+            return None
+        learned = torch.from_numpy(self.generators_)
+        return identify(learned, rows=action.rows, space_dim=action.space_dim)
 
     def _ranges(self) -> list[float]:
         ranges = self.augmenter_.sampler.ranges().detach()
@@ -477,9 +489,15 @@ class _SymmetryEstimator(BaseEstimator):
             f"predictor; on held-out data the predictor's Lie derivative along "
             f"{'them' if count > 1 else 'it'} is {verdict.defect:.2g} of that along a random "
             f"direction (95 % upper bound {verdict.upper:.2g}), and it explains "
-            f"{verdict.quality:.3g} of the variation. Only the identity component was tested. The "
-            f"verdict is {verdict.outcome}."
+            f"{verdict.quality:.3g} of the variation. {self._named()}Only the identity component "
+            f"was tested. The verdict is {verdict.outcome}."
         )
+
+    def _named(self) -> str:
+        if self.identity_ is None or not self.identity_.named:
+            return ""
+        span = "They span" if len(self.generators_) > 1 else "It spans"
+        return f"{span} {self.identity_.description or self.identity_.name}. "
 
     def _axis_names(self) -> list[str]:
         action = self.augmenter_.action

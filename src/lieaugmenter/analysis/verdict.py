@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
 from lieaugmenter.analysis.equivariance import lie_derivative
+from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.runs import RunError
 
 # Below this share of explained variance a predictor has not learned the task.
@@ -45,7 +46,7 @@ class Verdict:
     outcome
         ``"certified"``, ``"refuted"`` or ``"inconclusive"``. This version never says certified.
     group
-        Name of the group, None while it is not identified.
+        Name of the algebra that the generators span, None where it has none or is not looked for.
     dimension
         Number of generators.
     defect
@@ -68,6 +69,12 @@ class Verdict:
     upper: float | None = None
     quality: float | None = None
     reasons: list[str] = field(default_factory=list)
+
+    def naming(self, identity: Identity) -> Verdict:
+        """The same verdict with the name of what was found; nothing that is refuted has one."""
+        named = identity.named and self.outcome != "refuted"
+        group = identity.name if named else None
+        return replace(self, group=group, reasons=[*self.reasons, *identity.reasons])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for ``verdict.json``."""

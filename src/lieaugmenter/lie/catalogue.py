@@ -9,8 +9,11 @@ has its p negative directions first: so(1, 3) acts on (E, px, py, pz).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from itertools import combinations, product
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import combinations, islice, product
 
 import torch
 from jaxtyping import Float
@@ -106,6 +109,37 @@ def sp(n: int) -> Float[Tensor, "c n n"]:
     return _stack(generators)
 
 
+def u(n: int) -> Float[Tensor, "c m m"]:
+    """Unitary maps of C^n as real ones of R^2n, on (real parts, imaginary parts).
+
+    >>> u(1)
+    tensor([[[ 0., -1.],
+             [ 1.,  0.]]])
+    """
+    _check_size(n, 1, "u")
+    pairs = list(combinations(range(n), 2))
+    real = [_unit(n, (j, i, 1.0), (i, j, -1.0)) for i, j in pairs]
+    imaginary = [_unit(n, (j, i, 1.0), (i, j, 1.0)) for i, j in pairs]
+    imaginary += [_unit(n, (i, i, 1.0)) for i in range(n)]
+    return _complex(real, imaginary)
+
+
+def su(n: int) -> Float[Tensor, "c m m"]:
+    """Unitary maps of C^n of determinant one, as real maps of R^2n; trace i(E_jj - E_kk) last."""
+    _check_size(n, 2, "su")
+    whole = u(n)
+    phases = whole[-n:]
+    return torch.cat([whole[:-n], phases[:-1] - phases[1:]])
+
+
+def _complex(real: list[Tensor], imaginary: list[Tensor]) -> Tensor:
+    """A + iB as [[A, -B], [B, A]], for purely real and for purely imaginary matrices."""
+    turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    return _stack(
+        [torch.kron(torch.eye(2), a) for a in real] + [torch.kron(turn, b) for b in imaginary]
+    )
+
+
 def heisenberg(n: int = 3) -> Float[Tensor, "c n n"]:
     """Strictly upper triangular matrices with entries in the first row and last column."""
     _check_size(n, 3, "heisenberg")
@@ -113,6 +147,12 @@ def heisenberg(n: int = 3) -> Float[Tensor, "c n n"]:
     rows = [_unit(n, (0, i, 1.0)) for i in middle]
     columns = [_unit(n, (i, n - 1, 1.0)) for i in middle]
     return _stack([*rows, *columns, _unit(n, (0, n - 1, 1.0))])
+
+
+def jordan(n: int) -> Float[Tensor, "1 n n"]:
+    """The nilpotent E_01 + E_12 + …: every axis is moved by the next. A shear for n = 2."""
+    _check_size(n, 2, "jordan")
+    return _unit(n, *[(i, i + 1, 1.0) for i in range(n - 1)]).unsqueeze(0)
 
 
 def scaling(n: int) -> Float[Tensor, "1 n n"]:
@@ -149,10 +189,27 @@ def diagonal(basis: Float[Tensor, "c n n"], copies: int) -> Float[Tensor, "c m m
     return _stack(torch.block_diag(*[generator] * copies) for generator in basis)
 
 
+def direct_sum(*parts: Float[Tensor, "_ _ _"]) -> Float[Tensor, "c m m"]:
+    """Independent algebras on complementary subspaces, each moving its own.
+
+    >>> direct_sum(so(3), scaling(2)).shape
+    torch.Size([4, 5, 5])
+    """
+    size = sum(part.shape[-1] for part in parts)
+    total = torch.zeros(sum(len(part) for part in parts), size, size)
+    row, at = 0, 0
+    for part in parts:
+        k, m = part.shape[:2]
+        total[row : row + k, at : at + m, at : at + m] = part
+        row, at = row + k, at + m
+    return total
+
+
 _FAMILIES: dict[str, Callable[[int], Tensor]] = {
     "aff": aff,
     "gl": gl,
     "heisenberg": heisenberg,
+    "jordan": jordan,
     "scaling": scaling,
     "scalings": scalings,
     "se": se,
@@ -160,8 +217,10 @@ _FAMILIES: dict[str, Callable[[int], Tensor]] = {
     "sl": sl,
     "so": so,
     "sp": sp,
+    "su": su,
     "torus": torus,
     "translations": translations,
+    "u": u,
 }
 
 
@@ -183,3 +242,298 @@ def named(name: str) -> Float[Tensor, "c d d"]:
     if match[3]:
         return so_pq(int(match[2]), int(match[3]))
     return _FAMILIES[match[1]](int(match[2]))
+
+
+@dataclass(frozen=True)
+class Family:
+    """A row of the table of algebras that direct sums are made of.
+
+    Attributes
+    ----------
+    name
+        With ``{n}`` for the size.
+    build
+        The canonical basis of a size.
+    least, step, most
+        The sizes: `least`, `least` + `step`, … up to `most`, where there is one.
+    copied
+        Whether it may move several subspaces alike.
+    scaled
+        Whether the scaling of its own subspace may be one generator more.
+    moving, similar
+        Its name together with the translations of its subspace, and with the scaling as well.
+    homogeneous
+        Whether it is affine, and linear only in homogeneous coordinates.
+    """
+
+    name: str
+    build: Callable[[int], Tensor]
+    least: int
+    step: int = 1
+    most: int | None = None
+    copied: bool = False
+    scaled: bool = False
+    moving: str = "{name} ⋉ translations({n})"
+    similar: str = "({name} ⊕ scaling) ⋉ translations({n})"
+    homogeneous: bool = False
+
+
+PARTS = (
+    Family("so({n})", so, 2, copied=True, scaled=True, moving="se({n})", similar="sim({n})"),
+    *(
+        Family(f"so({p},{{n}})", partial(so_pq, p), p, copied=True, scaled=True)
+        for p in range(1, 5)
+    ),
+    Family("sl({n})", sl, 2, copied=True),
+    Family("gl({n})", gl, 2, copied=True, moving="aff({n})"),
+    Family("sp({n})", sp, 4, step=2, scaled=True),
+    Family("su({n})", su, 2, scaled=True),
+    Family("u({n})", u, 2, scaled=True),
+    Family("scaling", scaling, 1),
+    Family("shear", shears, 2, most=2, copied=True),
+    Family("jordan({n})", jordan, 3),
+    Family("heisenberg({n})", heisenberg, 3),
+    Family("shears({n})", shears, 4),
+    Family("se({n})", se, 2, homogeneous=True),
+    Family("aff({n})", aff, 1, homogeneous=True),
+    Family("translations({n})", translations, 2, homogeneous=True),
+)
+# More sums than any space of up to ten dimensions has.
+_MOST_SUMS = 5000
+# Several parts of one name.
+_PLURALS = {"so(2)": "torus T^{k}", "scaling": "scalings({k})"}
+# What a composed name is called; None where another sum is the same algebra.
+_USUAL: dict[str, str | None] = {
+    "scaling ⋉ translations(1)": "aff(1)",
+    "so(1,1) ⊕ scaling": None,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A named algebra on a subspace of its own.
+
+    Attributes
+    ----------
+    name
+        Of the algebra.
+    linear
+        Its linear generators, (k, m, m) on a subspace of dimension m.
+    copies
+        How many subspaces it moves alike, of dimension m together.
+    translates
+        Whether the translations of its subspace belong to it.
+    """
+
+    name: str
+    linear: Tensor
+    copies: int = 1
+    translates: bool = False
+
+    @property
+    def size(self) -> int:
+        """Dimension of the subspace."""
+        return self.linear.shape[-1]
+
+    @property
+    def dimension(self) -> int:
+        """Number of generators."""
+        return len(self.linear) + self.size * self.translates
+
+    def describe(self, space: int, axes: Sequence[int] | None = None) -> str:
+        """What acts where in R^space, on which axes if it acts along axes.
+
+        >>> Part("so(2)", diagonal(so(2), 2), copies=2).describe(5, [0, 1, 2, 3])
+        'so(2) on 2 planes of R^5 at once (axes 0, 1, 2, 3)'
+        """
+        each = self.size // self.copies
+        noun = {1: "direction", 2: "plane"}.get(each, f"{each}-dimensional subspace")
+        if self.copies > 1:
+            where = f"{self.copies} {noun}s of R^{space} at once"
+        else:
+            where = f"R^{space}" if self.size == space else f"a {noun} of R^{space}"
+        along = f" (axes {', '.join(map(str, axes))})" if axes and self.size < space else ""
+        return f"{self.name} on {where}{along}"
+
+
+@dataclass(frozen=True, eq=False)
+class NamedAlgebra:
+    """An algebra with a name: a direct sum of parts, or one that has none.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    generators
+        Its canonical basis, (c, d, d).
+    parts
+        What it is a sum of, on consecutive axes.
+    note
+        What the parts leave open.
+    """
+
+    name: str
+    generators: Tensor
+    parts: tuple[Part, ...] = ()
+    note: str = ""
+
+    def describe(self, space: int, axes: Sequence[int] | None = None) -> str:
+        """What acts where; `axes` are what the canonical ones became, if they became axes."""
+        sentences, at = [], 0
+        for part in self.parts:
+            own = None if axes is None else sorted(axes[at : at + part.size])
+            sentences.append(part.describe(space, own))
+            at += part.size
+        return "; ".join([*sentences, self.note] if self.note else sentences)
+
+
+@lru_cache(maxsize=16)
+def direct_sums(d: int, rows: int, dimension: int) -> tuple[NamedAlgebra, ...]:
+    """The algebras of that many generators of size d × d that have a name.
+
+    Parts on complementary subspaces; to them the scaling of the whole space may be added, or
+    directions that are free: anything may be added along them, because nothing depends on them.
+
+    Parameters
+    ----------
+    d, rows
+        Size of the matrices, and how many of their rows may differ from zero: d - 1 in
+        homogeneous coordinates, where there are translations too.
+    dimension
+        Number of generators.
+
+    Examples
+    --------
+    >>> sorted({algebra.name for algebra in direct_sums(2, 2, 2)})
+    ['aff(1)', 'scalings(2)', 'so(2) ⊕ scaling']
+    """
+    parts = _parts(rows, dimension, rows < d)
+    found: list[NamedAlgebra] = []
+    # Sums of few parts come first, because in a large space there is no end of the others.
+    for count in range(dimension + 1):
+        more = islice(_sums_of(parts, count, d, rows, dimension), _MOST_SUMS + 1 - len(found))
+        following = [*found, *more]
+        if len(following) > _MOST_SUMS:
+            break
+        found = following
+    return tuple(found)
+
+
+def _sums_of(
+    parts: Sequence[Part], count: int, d: int, rows: int, dimension: int
+) -> Iterator[NamedAlgebra]:
+    """Sums of so many parts: alone, with the scaling of the whole space, with free directions."""
+    for chosen in _chosen(parts, count, rows, dimension):
+        yield _sum_of(chosen, d, rows)
+    for chosen in _chosen(parts, count, rows, dimension - 1):
+        if _scaling_is_new(chosen, rows):
+            yield _sum_of(chosen, d, rows, scaled=True)
+    for free in range(1, rows):
+        for chosen in _chosen(parts, count, rows - free, dimension - free * d):
+            # All directions but one, and nothing else, are aff(n) in homogeneous coordinates.
+            if chosen or free < d - 1:
+                yield _sum_of(chosen, d, rows, free=free)
+
+
+@lru_cache(maxsize=64)
+def _parts(largest: int, dimension: int, affine: bool) -> tuple[Part, ...]:
+    """Every part that fits into a space and has at most so many generators."""
+    found = [part for family in PARTS for part in _of(family, largest, dimension, affine)]
+    if affine:
+        found += [Part(f"translations({m})", _none(m), 1, True) for m in range(1, largest + 1)]
+    fitting = [part for part in found if part.dimension <= dimension]
+    # The larger first, as names list them; translations last, as `_chosen` relies on.
+    return tuple(sorted(fitting, key=lambda part: (not len(part.linear), -part.dimension)))
+
+
+def _none(n: int) -> Float[Tensor, "0 n n"]:
+    return torch.zeros(0, n, n)
+
+
+def _of(family: Family, largest: int, dimension: int, affine: bool) -> Iterator[Part]:
+    """The parts of a family: copied, scaled, and with translations where there are any."""
+    if family.homogeneous and affine:
+        return
+    for n in range(family.least, min(largest, family.most or largest) + 1, family.step):
+        basis = family.build(n)
+        if len(basis) > dimension:
+            return
+        name, m = family.name.format(n=n), basis.shape[-1]
+        scaled = _usual(f"{name} ⊕ scaling") if family.scaled else None
+        for copies in range(1, (largest // m if family.copied else min(1, largest // m)) + 1):
+            alike = diagonal(basis, copies)
+            yield Part(name, alike, copies)
+            if scaled:
+                yield Part(scaled, torch.cat([alike, scaling(m * copies)]), copies)
+        moving = _usual(family.moving.format(name=name, n=m))
+        if affine and moving and m <= largest:
+            yield Part(moving, basis, translates=True)
+            if scaled:
+                similar = family.similar.format(name=name, n=m)
+                yield Part(similar, torch.cat([basis, scaling(m)]), translates=True)
+
+
+def _usual(name: str) -> str | None:
+    return _USUAL.get(name, name)
+
+
+def _chosen(
+    parts: Sequence[Part], count: int, size: int, dimension: int
+) -> Iterator[tuple[Part, ...]]:
+    """Every multiset of so many parts with that many generators that fits into the space."""
+    if count == 0:
+        if dimension == 0:
+            yield ()
+        return
+    for index, part in enumerate(parts):
+        if part.size <= size and part.dimension <= dimension:
+            # Translations of two subspaces are those of their sum.
+            left = parts[index:] if len(part.linear) else ()
+            for rest in _chosen(left, count - 1, size - part.size, dimension - part.dimension):
+                yield (part, *rest)
+
+
+def _scaling_is_new(parts: tuple[Part, ...], rows: int) -> bool:
+    """Whether parts and the scaling of the whole space are none of the other sums."""
+    traceless = all(not part.linear.diagonal(dim1=1, dim2=2).sum(1).any() for part in parts)
+    fills = len(parts) == 1 and parts[0].size == rows
+    still = not any(part.translates for part in parts)
+    return bool(parts) and traceless and still and not fills
+
+
+def _sum_of(
+    parts: tuple[Part, ...], d: int, rows: int, *, scaled: bool = False, free: int = 0
+) -> NamedAlgebra:
+    """Parts on consecutive axes, the scaling of the whole space, and free directions last."""
+    rest = rows - sum(part.size for part in parts)
+    linear = direct_sum(*(part.linear for part in parts), _none(rest))
+    generators = [linear if rows == d else lift(linear)]
+    at = 0
+    for part in parts:
+        if part.translates:
+            generators.append(translations(rows)[at : at + part.size])
+        at += part.size
+    names, notes = _together([part.name for part in parts]), []
+    if scaled:
+        generators.append(scaling(rows) if rows == d else lift(scaling(rows)))
+        names.append("scaling")
+        notes.append(f"scaling on R^{rows}")
+    name = " ⊕ ".join(names)
+    if free:
+        generators.append(
+            _stack(_unit(d, (rows - i, j, 1.0)) for i in range(free, 0, -1) for j in range(d))
+        )
+        name = (
+            f"({name}) ⋉ free({free})" if len(names) > 1 else " ⋉ ".join([*names, f"free({free})"])
+        )
+        notes.append(f"free({free}): anything may be added along {free} of the directions")
+    return NamedAlgebra(name, torch.cat(generators), parts, "; ".join(notes))
+
+
+def _together(names: list[str]) -> list[str]:
+    """Names of parts, equal ones as one where that has a name."""
+    together: list[str] = []
+    for name, count in Counter(names).items():
+        plural = _PLURALS.get(name) if count > 1 else None
+        together += [plural.format(k=count)] if plural else [name] * count
+    return together
