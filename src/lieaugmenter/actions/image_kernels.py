@@ -30,9 +30,12 @@ _LARGEST_TILE = 1024
 
 
 @jit
-def _load_affine(matrices, at, real):
-    """Entries of (n, 2, 3): the block row by row, then the column."""
-    base = matrices + at * 6
+def _load_affine(matrices, at, real, SIZE: tl.constexpr):
+    """Entries of the first two rows of matrices that take up SIZE numbers each.
+
+    The block row by row, then the column.
+    """
+    base = matrices + at * SIZE
     a = tl.load(base, mask=real, other=0.0)
     b = tl.load(base + 1, mask=real, other=0.0)
     x = tl.load(base + 2, mask=real, other=0.0)
@@ -43,8 +46,8 @@ def _load_affine(matrices, at, real):
 
 
 @jit
-def _store_affine(matrices, at, real, a, b, c, d, x, y):
-    base = matrices + at * 6
+def _store_affine(matrices, at, real, a, b, c, d, x, y, SIZE: tl.constexpr):
+    base = matrices + at * SIZE
     tl.store(base, a, mask=real)
     tl.store(base + 1, b, mask=real)
     tl.store(base + 2, x, mask=real)
@@ -66,7 +69,7 @@ def _exponential_kernel(
     """The first two rows of exp(-A), for a block of elements."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = at < n
-    a, b, c, d, x, y = _load_affine(algebra, at, real)
+    a, b, c, d, x, y = _load_affine(algebra, at, real, 9)
     scale = -1.0 / (1 << HALVINGS)
     a, b, c, d, x, y = a * scale, b * scale, c * scale, d * scale, x * scale, y * scale
     pa, pb, pc, pd, px, py = a, b, c, d, x, y
@@ -79,7 +82,7 @@ def _exponential_kernel(
         sa, sb, sc, sd, sx, sy = _times(na, nb, nc, nd, na, nb, nc, nd, nx, ny)
         na, nb, nc = 2 * na + sa, 2 * nb + sb, 2 * nc + sc
         nd, nx, ny = 2 * nd + sd, 2 * nx + sx, 2 * ny + sy
-    _store_affine(matrices, at, real, 1.0 + na, nb, nc, 1.0 + nd, nx, ny)
+    _store_affine(matrices, at, real, 1.0 + na, nb, nc, 1.0 + nd, nx, ny, 6)
 
 
 @jit
@@ -93,8 +96,8 @@ def _exponential_backward_kernel(
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = at < n
-    a, b, c, d, x, y = _load_affine(algebra, at, real)
-    ga, gb, gc, gd, gx, gy = _load_affine(gradient, at, real)
+    a, b, c, d, x, y = _load_affine(algebra, at, real, 9)
+    ga, gb, gc, gd, gx, gy = _load_affine(gradient, at, real, 6)
     scale = -1.0 / (1 << HALVINGS)
     a, b, c, d, x, y = a * scale, b * scale, c * scale, d * scale, x * scale, y * scale
     # S^k / k! and its sum N; the k-th term U of the integral and its sum D.
@@ -126,8 +129,10 @@ def _exponential_backward_kernel(
         nd, nx, ny = 2 * nd + sd, 2 * nx + sx, 2 * ny + sy
     # The same factor stands for d(-A / 2^HALVINGS) / dA.
     _store_affine(
-        result, at, real, da * scale, db * scale, dc * scale, dd * scale, dx * scale, dy * scale
+        result, at, real, da * scale, db * scale, dc * scale, dd * scale, dx * scale, dy * scale, 9
     )
+    for column in tl.static_range(3):
+        tl.store(result + at * 9 + 6 + column, tl.zeros((BLOCK,), tl.float32), mask=real)
 
 
 @jit
@@ -244,7 +249,7 @@ class _Warp(torch.autograd.Function):
     ) -> Tensor:
         n, views = algebra.shape[:2]
         channels, height, width = x.shape[1:]
-        matrices = torch.empty_like(algebra)
+        matrices = algebra.new_empty(n, views, 2, 3)
         elements = (triton.cdiv(n * views, _ELEMENTS),)
         _exponential_kernel[elements](algebra, matrices, n * views, _TERMS, halvings, _ELEMENTS)
         moved = x.new_empty(n, views, channels, height, width)
@@ -261,7 +266,7 @@ class _Warp(torch.autograd.Function):
         algebra, matrices, x = ctx.saved_tensors
         n, views = algebra.shape[:2]
         channels, height, width = x.shape[1:]
-        in_matrices, in_algebra = torch.empty_like(algebra), torch.empty_like(algebra)
+        in_matrices, in_algebra = torch.empty_like(matrices), torch.empty_like(algebra)
         _warp_backward_kernel[(n * views,)](
             matrices, x, gradient.contiguous(), in_matrices,
             channels, views, height, width, _tile(height * width),
@@ -274,7 +279,7 @@ class _Warp(torch.autograd.Function):
 
 
 def warp(
-    algebra: Float[Tensor, "batch views 2 3"],
+    algebra: Float[Tensor, "batch views 3 3"],
     x: Float[Tensor, "batch channels height width"],
     bound: float,
 ) -> Float[Tensor, "batch views channels height width"]:
@@ -283,7 +288,7 @@ def warp(
     Parameters
     ----------
     algebra
-        The first two rows of A for every view of every image; float32, on a GPU.
+        A for every view of every image, its last row zero; float32, on a GPU.
     x
         Images, float32.
     bound

@@ -76,7 +76,7 @@ class ImageAction(Action):
         with torch.autocast(x.device.type, enabled=False):
             if _by_kernels(elements, x):
                 assert elements.bound is not None  # asked by _by_kernels
-                return image_kernels.warp(elements.exponents()[:, :, 0, :2], x, elements.bound)
+                return image_kernels.warp(elements.exponents().squeeze(2), x, elements.bound)
             # The grid is warped by the inverse, so that act(g, act(h, x)) = act(gh, x).
             inverse = elements.inverse().matrices().flatten(0, 1)
             pixels = x.to(torch.promote_types(x.dtype, inverse.dtype))
