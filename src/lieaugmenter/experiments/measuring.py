@@ -36,6 +36,8 @@ from lieaugmenter.lie.samplers import IntegerGrid
 # on so few.
 _AUDITED = 2000
 _AUDITED_QUICK = 20
+# A direction of several generators weaker than this fraction of the strongest is redundant.
+_REDUNDANT_BELOW = 0.1
 # Images, transformed ones included, that a network sees at once where only logits are kept.
 _LOGITS_BATCH = 16_384
 
@@ -107,7 +109,13 @@ def _confusion(predictor: Predictor, x: Tensor, y: Tensor, classes: int) -> list
 def _discovery(task: Task, learned: Tensor, truth: Tensor) -> dict[str, float]:
     """How the learned generators compare with the true one: the first, or the span of several."""
     if len(learned) > 1:
-        return {"span-cosine": float(principal_cosines(learned, truth).min())}
+        units = torch.nn.functional.normalize(learned.flatten(1), dim=1)
+        sizes = torch.linalg.svdvals(units)
+        return {
+            "span-cosine": float(principal_cosines(learned, truth).min()),
+            # Directions beside which the others are copies.
+            "directions": int((sizes > _REDUNDANT_BELOW * sizes[0]).sum()),
+        }
     found = {
         "cosine": float(absolute_cosine(learned[0], truth[0])),
         "projection": float(frobenius_projection(learned[0], truth[0])),

@@ -146,13 +146,8 @@ def _train_together(
         for seed, game in zip(seeds, games, strict=True)
     ]
     options = _options(experiment, method, settings)
-    histories = _fit_all(
-        networks,
-        augmenters,
-        scaled,
-        seeds,
-        {**options, "on_epoch": _pruning(experiment, method, augmenters[0])},
-    )
+    prune = _pruning(experiment, method, augmenters[0])
+    histories = _fit_all(networks, augmenters, scaled, seeds, options, prune)
     members = zip(networks, augmenters, histories, games, strict=True)
     trained = [_trained(experiment, method, scaled, *member) for member in members]
     for one in trained:
@@ -185,16 +180,14 @@ def _fit_all(
     scaled: _Scaled,
     seeds: Sequence[int],
     options: dict[str, Any],
+    after_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[History]:
-    """Train one network by itself, several as a stack."""
+    """Train one network by itself, several as a stack, in float32."""
     if len(seeds) == 1:
-        validation = scaled.validation
-        return [
-            fit(networks[0], augmenters[0], scaled.train, validation=validation, seed=seeds[0],
-                **options)
-        ]  # fmt: skip
+        one = {"validation": scaled.validation, "seed": seeds[0], "on_epoch": after_epoch}
+        return [fit(networks[0], augmenters[0], scaled.train, **one, **options)]
     present = [augmenter for augmenter in augmenters if augmenter is not None]
-    stacked = {k: value for k, value in options.items() if k not in ("precision", "on_epoch")}
+    stacked = {key: value for key, value in options.items() if key != "precision"}
     return fit_ensemble(networks, present or None, scaled.train, seeds=seeds, **stacked)
 
 
