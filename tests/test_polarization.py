@@ -256,3 +256,32 @@ def test_displacement_cosines_see_only_what_the_samples_feel(rng: torch.Generato
 def test_samples_at_rest_are_refused() -> None:
     with pytest.raises(ValueError, match="no candidate moves any sample"):
         polarize(squared_length, torch.zeros(5, 3), action=VECTOR, output=INVARIANT)
+
+
+def wrong_in_its_own_way(seed: int) -> nn.Module:
+    """Lengths, plus a small error as a trained network has it."""
+    torch.manual_seed(seed)
+    error = nn.Sequential(nn.Linear(3, 64), nn.Tanh(), nn.Linear(64, 1)).double()
+
+    class Wrong(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return squared_length(x) + 0.5 * error(3 * x)
+
+    return Wrong()
+
+
+def test_independent_errors_average_out_between_two_predictors(rng: torch.Generator) -> None:
+    x = normal(rng, 2000, 3)
+    one, two = wrong_in_its_own_way(1), wrong_in_its_own_way(2)
+    alone = polarize(one, x, action=VECTOR, output=INVARIANT).spectrum
+    crossed = polarize(one, x, action=VECTOR, output=INVARIANT, other=two).spectrum
+    # Three rotations: their part of the spectrum shrinks, the others' stays.
+    assert float(crossed[:3].abs().max()) < 0.3 * float(alone[:3].max())
+    assert float(crossed[3] / alone[3]) == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_predictor_beside_itself_is_itself(rng: torch.Generator) -> None:
+    x, model = normal(rng, 100, 3), wrong_in_its_own_way(1)
+    alone = polarize(model, x, action=VECTOR, output=INVARIANT)
+    both = polarize(model, x, action=VECTOR, output=INVARIANT, other=model)
+    torch.testing.assert_close(both.spectrum, alone.spectrum)

@@ -7,6 +7,10 @@ nothing to train.
 LieGG compares generators of one Frobenius norm. Here they are compared at one displacement of the
 samples: otherwise those that touch only the small features come first, as momenta do before the
 rotation in two-body orbits, and those that move nothing before all.
+
+The derivative of a trained predictor is wrong by some amount everywhere, so that the form of one
+predictor vanishes nowhere. That of two, trained on different samples, does: their errors are
+independent, and their product has no mean.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ class Polarization:
     spectrum
         E‖J_Ψ(x)·(Lx) - LΨ(x)‖² / E‖Lx‖² of each generator L, ascending and in float64: LieGG's
         σ²/N, for generators that move the samples by a mean square of 1. It is 0 for a symmetry.
+        Of two predictors it is the mean product of their residuals, which may be negative.
     generators
         (m, d, d), each of Frobenius norm 1. What they do to the samples is orthogonal; compare it
         with `displacement_cosines`.
@@ -61,6 +66,7 @@ def polarize(
     *,
     action: Action,
     output: Action,
+    other: Callable[[Batch], Tensor] | None = None,
     candidates: Float[Tensor, "n d d"] | None = None,
     chunk: int = 1024,
     tolerance: float = 1e-5,
@@ -75,6 +81,10 @@ def polarize(
         Samples.
     action, output
         How generators act on inputs and on outputs.
+    other
+        A predictor of the same task, trained on other samples. What either learned wrong is then
+        independent, and averages out of the product of their residuals: along a symmetry the
+        spectrum is about 0, not the error of a derivative.
     candidates
         Matrices that span the generators to look among; all that the action allows unless given.
     chunk
@@ -104,11 +114,12 @@ def polarize(
     for start in range(0, n, chunk):
         piece = map_tensors(lambda t, at=start: t[at : at + chunk], x)
         moved = [action.moving(action.differential(e, piece)) for e in directions]
+        displacements += _gram(moved, moved) / n
         residuals = [
-            lie_derivative(model, piece, e, action=action, output=output) for e in directions
+            [lie_derivative(one, piece, e, action=action, output=output) for e in directions]
+            for one in ([model] if other is None else [model, other])
         ]
-        displacements += _gram(moved) / n
-        defects += _gram(residuals) / n
+        defects += _gram(residuals[0], residuals[-1]) / n
     sizes, axes = torch.linalg.eigh(displacements)
     moves = sizes > tolerance**2 * sizes[-1]
     if not bool(moves.any()):
@@ -122,7 +133,9 @@ def polarize(
         return torch.einsum("nm,nij->mij", columns.to(directions), directions)
 
     generators, idle = combined(found / found.norm(dim=0)), combined(axes[:, ~moves])
-    return Polarization(spectrum.clamp_min(0.0), generators, idle)
+    if other is None:
+        spectrum = spectrum.clamp_min(0.0)
+    return Polarization(spectrum, generators, idle)
 
 
 @torch.no_grad()
@@ -154,7 +167,10 @@ def _orthonormal(rows: Float[Tensor, "n k"]) -> Float[Tensor, "r k"]:
     return directions[sizes > 1e-6 * sizes.max()]
 
 
-def _gram(vectors: list[Float[Tensor, "batch k"]]) -> Float[Tensor, "n n"]:
-    """Inner products, summed over the batch in double precision."""
-    rows = torch.stack(vectors).flatten(1).double()
-    return rows @ rows.mT
+def _gram(
+    first: list[Float[Tensor, "batch k"]], second: list[Float[Tensor, "batch k"]]
+) -> Float[Tensor, "n n"]:
+    """Inner products, summed over the batch in double precision, the same both ways round."""
+    rows, columns = (torch.stack(vectors).flatten(1).double() for vectors in (first, second))
+    products = rows @ columns.mT
+    return (products + products.mT) / 2
