@@ -265,7 +265,7 @@ def wrong_in_its_own_way(seed: int) -> nn.Module:
 
     class Wrong(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return squared_length(x) + 0.5 * error(3 * x)
+            return squared_length(x) + 0.1 * error(20 * x)
 
     return Wrong()
 
