@@ -1,0 +1,90 @@
+"""How many generators a task has, from two predictors of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lieaugmenter import fit
+from lieaugmenter.actions import InvariantAction, VectorAction
+from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.dimension import Dimensions, Row, dimensions
+from lieaugmenter.lie import catalogue
+from lieaugmenter.nets import MLP
+
+VECTOR, INVARIANT = VectorAction(3), InvariantAction()
+
+
+def radius(x: Tensor) -> Tensor:
+    return x[:, :2].norm(dim=1, keepdim=True) + 0.1 * x[:, 2:] ** 3
+
+
+def without_symmetry(x: Tensor) -> Tensor:
+    return x[:, :1] ** 3 + x[:, 1:2] ** 2 * x[:, 2:] + x[:, :1] * x[:, 1:2] + x[:, 2:]
+
+
+def trained(target: Tensor, x: Tensor, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    model = MLP((3,), (1,), hidden=(64, 64))
+    fit(model, None, (x, target), epochs=40, lr=3e-3, seed=seed, device="cpu", progress=False)
+    return model.requires_grad_(False)
+
+
+def found_in(function: object, n: int = 3000, noise: float = 0.01) -> Dimensions:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 3, generator=rng)
+    y = function(x)  # type: ignore[operator]
+    y = (y - y.mean()) / y.std() + noise * torch.randn(y.shape, generator=rng)
+    half = 2 * n // 5
+    pair = [trained(y[i * half : (i + 1) * half], x[i * half : (i + 1) * half], i) for i in (0, 1)]
+    return dimensions(*pair, x[: 2 * half], x[2 * half :], action=VECTOR, output=INVARIANT)
+
+
+def test_two_trained_predictors_count_the_one_rotation() -> None:
+    found = found_in(radius)
+    assert found.count() == 1
+    truth = catalogue.lift(catalogue.so(2))
+    assert float(principal_cosines(found.span(), truth).min()) > 0.999
+    assert found.rows[0].upper < 0.1 < 0.3 < found.rows[1].lower
+
+
+def test_a_task_without_symmetry_has_none() -> None:
+    found = found_in(without_symmetry)
+    assert found.count() == 0
+    assert found.span().shape == (0, 3, 3)
+    assert found.rows[0].lower > 0.1
+
+
+def test_exact_predictors_give_the_whole_algebra() -> None:
+    x = torch.randn(300, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def length(x: Tensor) -> Tensor:
+        return x.norm(dim=1, keepdim=True).sin()
+
+    found = dimensions(length, length, x[:150], x[150:], action=VECTOR, output=INVARIANT)
+    assert found.count() == 3
+    assert found.rows[2].closure == pytest.approx(0, abs=1e-6)
+    assert found.rows[3].defect > 0.5
+
+
+def test_the_largest_dimension_can_be_limited() -> None:
+    x = torch.randn(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = dimensions(radius, radius, x, x, action=VECTOR, output=INVARIANT, most=2)
+    assert [row.dimension for row in found.rows] == [1, 2]
+
+
+def test_what_moves_nothing_is_set_aside() -> None:
+    x = torch.randn(80, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[:, 2] = 0.0
+    found = dimensions(radius, radius, x, x, action=VECTOR, output=INVARIANT)
+    assert len(found.idle) == 3
+    assert len(found.generators) == 6
+
+
+@pytest.mark.parametrize(
+    ("uppers", "count"), [([0.05, 0.08, 0.5], 2), ([0.5, 0.05], 0), ([], 0), ([0.1], 1)]
+)
+def test_counting_stops_at_the_first_span_above_the_bound(uppers: list[float], count: int) -> None:
+    rows = [Row(i + 1, upper, 0.0, upper, 0.0) for i, upper in enumerate(uppers)]
+    assert Dimensions(rows, torch.zeros(5, 2, 2), torch.zeros(0, 2, 2)).count() == count
