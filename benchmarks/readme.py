@@ -10,6 +10,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
+IMAGE_STEP_RATIO = 1.15
 MARKS = "<!-- results -->\n", "<!-- /results -->"
 
 
@@ -18,9 +19,9 @@ def load(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.is_file() else None
 
 
-def spread(values: list[float]) -> str:
+def spread(values: list[float], digits: int = 3) -> str:
     """Mean ± standard deviation over seeds."""
-    return f"{statistics.mean(values):.3g} ± {statistics.stdev(values):.2g}"
+    return f"{statistics.mean(values):.{digits}g} ± {statistics.stdev(values):.2g}"
 
 
 def two_body_rows(content: dict[str, Any]) -> list[str]:
@@ -58,6 +59,37 @@ def stacked_rows(content: dict[str, Any]) -> list[str]:
     ]
 
 
+def digit_rows(experiment: str, what: str, paper: str) -> list[str]:
+    path = HERE.parent / "results" / f"{experiment}.json"
+    if not path.is_file():
+        return []
+    runs = [
+        run
+        for run in json.loads(path.read_text())["results"]
+        if run["method"] == "lieaugmenter" and "accuracy" in run
+    ]
+    seeds = ", ".join(str(run["seed"]) for run in runs)
+    found = spread([run["accuracy"] for run in runs], digits=4)
+    least = min(run["cosine"] for run in runs)
+    return [
+        f"| {what}, seeds {seeds}: test accuracy, % | {found} | {paper} |",
+        f"| the same: cosine to the rotation, smallest | {least:.6f} | – |",
+    ]
+
+
+def image_step_rows(content: dict[str, Any]) -> list[str]:
+    device, ratio = content["environment"]["device"], content["ratio"]
+    mark = "" if ratio <= IMAGE_STEP_RATIO else ", missed"
+    rows = [
+        f"| step on digits / plain step on as many images, {device}, bf16 | {ratio:.2f} "
+        f"(aim <= {IMAGE_STEP_RATIO}{mark}) | – |"
+    ]
+    if "fit" in content:
+        what = f"rotated digits, {content['fit']['epochs']} epochs on one {device}, seconds"
+        rows.insert(0, f"| {what} | {content['fit']['seconds']:.1f} | 467 (A100) |")
+    return rows
+
+
 def captured_rows(content: dict[str, Any]) -> list[str]:
     device = content["environment"]["device"]
     rows = []
@@ -81,9 +113,12 @@ def ratio_rows(content: dict[str, Any]) -> list[str]:
 
 def table() -> str:
     lines = ["| | here | paper |", "| --- | --- | --- |"]
+    lines += digit_rows("rotated-mnist", "rotated digits", "99.08")
+    lines += digit_rows("rotated-mnist-ood", "rotated digits, tested beyond 90 degrees", "90.82")
     for name, rows in (
         ("two_body", two_body_rows),
         ("stacked", stacked_rows),
+        ("image_step", image_step_rows),
         ("captured_step", captured_rows),
         ("ratios", ratio_rows),
     ):

@@ -9,11 +9,18 @@ import pytest
 import torch
 
 from lieaugmenter.data.dynamics import true_generator
-from lieaugmenter.experiments.catalogue import VECTORS
+from lieaugmenter.experiments.catalogue import EXPERIMENTS, VECTORS
 from lieaugmenter.experiments.targets import TARGETS
-from lieaugmenter.report.comparison import Finished, factor, paper_value, rows_of
+from lieaugmenter.report.comparison import (
+    Finished,
+    comparable_value,
+    factor,
+    measures_of,
+    rows_of,
+)
+from lieaugmenter.report.explanations import EXPLANATIONS, TABLE_NOTES
 from lieaugmenter.report.paper_figures import aligned
-from lieaugmenter.report.reproduction import EXPLANATIONS, main, reproduction, write_reproduction
+from lieaugmenter.report.reproduction import main, reproduction, write_reproduction
 from lieaugmenter.report.sensitivity import sensitivity
 from lieaugmenter.runs import write_json
 
@@ -165,11 +172,14 @@ def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
     ]
     assert requirement(text, f"`two-body-3`, mask 2: {paper}")[3] == "not run"
     assert requirement(text, "`two-body`, mask 4: cosine on data")[3] == "reached"
-    summary = re.search(r"Of (\d+) requirements: (.*?)\.", text)
-    assert summary
-    counts = {word: int(n) for n, word in re.findall(r"(\d+) ([a-z ]+)", summary[2])}
-    assert int(summary[1]) == sum(counts.values())
-    assert counts["missed"] == text.count("**missed**")
+    summaries = re.findall(r"Of (\d+) requirements: (.*?)\.", text)
+    missed = 0
+    for total, summary in summaries:
+        counts = {word: int(n) for n, word in re.findall(r"(\d+) ([a-z ]+)", summary)}
+        assert int(total) == sum(counts.values())
+        missed += counts.get("missed", 0)
+    assert len(summaries) == 2
+    assert missed == text.count("**missed**")
 
 
 def test_a_fallback_on_the_plain_network_is_told(tmp_path: Path) -> None:
@@ -208,9 +218,9 @@ def test_seeds_that_diverged_are_counted(tmp_path: Path) -> None:
 def test_missing_results_are_said_and_passed_over(tmp_path: Path) -> None:
     write(tmp_path, "discrete-rotation", seeds("trivial", 1e-3))
     text = reproduction(tmp_path)
-    assert text.count("Not run: there is no") == len(VECTORS) - 1
+    assert text.count("Not run: there is no") == len(EXPERIMENTS) - 1
     assert "there is no `no-symmetry.json` among the results" in text
-    for experiment in VECTORS.values():
+    for experiment in EXPERIMENTS.values():
         assert f"## {experiment.title}\n" in text
 
 
@@ -314,7 +324,7 @@ def test_document_and_its_figures_are_written(tmp_path: Path) -> None:
 def test_no_results_at_all_still_give_a_document(tmp_path: Path) -> None:
     document = tmp_path / "reproduction.md"
     write_reproduction(tmp_path / "nowhere", document)
-    assert document.read_text(encoding="utf-8").count("Not run") == len(VECTORS)
+    assert document.read_text(encoding="utf-8").count("Not run") == len(EXPERIMENTS)
     assert not (tmp_path / "images").exists()
 
 
@@ -328,8 +338,13 @@ def test_factor_is_of_the_larger_to_the_smaller() -> None:
 
 
 def test_every_explanation_has_its_row() -> None:
-    for name, text in EXPLANATIONS:
-        assert text in ["", *rows_of(VECTORS[name])]
+    for name, row in EXPLANATIONS:
+        assert row in ["", *rows_of(EXPERIMENTS[name])]
+
+
+def test_every_note_has_its_table() -> None:
+    for name, key in TABLE_NOTES:
+        assert key in [measure.key for measure in measures_of(EXPERIMENTS[name])]
 
 
 @pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no results are kept here")
@@ -345,15 +360,16 @@ def test_results_may_hold_numbers_that_json_cannot(tmp_path: Path) -> None:
 
 
 def differing_baselines() -> list[tuple[str, str]]:
-    """Rows of other methods whose recorded error is farther from the paper's than both spreads."""
+    """Rows of other methods that are recorded farther from the paper's than both spreads."""
     found = []
-    for name, experiment in VECTORS.items():
+    for name, experiment in EXPERIMENTS.items():
         finished = Finished.read(ROOT / "results", experiment)
+        measure = measures_of(experiment)[0]
         for method in experiment.methods:
-            reported = paper_value(experiment, method.row, "mse")
+            reported = comparable_value(experiment, method.row, measure)
             if finished is None or reported is None or reported.std is None:
                 continue
-            ours = finished.statistic(method, "mse")
+            ours = finished.statistic(method, measure.key)
             if method.ours or "lieaugmenter" in method.kind or ours is None:
                 continue
             if abs(ours.mean - reported.mean) > ours.std + reported.std:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lieaugmenter.experiments.spec import Experiment
-from lieaugmenter.experiments.targets import TARGETS, Reported
+from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
 from lieaugmenter.runs import RunError, read_json, read_tensors, write_json
 
 # Digits of a generator's entries that are kept.
@@ -91,6 +91,8 @@ def of_method(results: Sequence[Mapping[str, Any]], method: str) -> list[Mapping
 def summary(experiment: Experiment, results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines that show each method's error beside the paper's, and how well it knows the symmetry.
 
+    Of classifications it is the accuracy.
+
     Parameters
     ----------
     experiment
@@ -98,29 +100,34 @@ def summary(experiment: Experiment, results: Sequence[Mapping[str, Any]]) -> lis
     results
         As `run_method` returns them.
     """
-    columns = ["method", "MSE", "paper", "cosine", "on the data"]
+    classes = any("accuracy" in result for result in results)
+    measure, form = ("accuracy", "{:.2f}") if classes else ("mse", "{:.2e}")
+    columns = ["method", "accuracy" if classes else "MSE", "paper", "cosine"]
+    # What a generator does to an image is not compared.
+    columns += [] if classes else ["on the data"]
     rows = [columns]
     for method in experiment.methods:
         own = of_method(results, method.name)
         if not own:
             continue
         diverged = sum("diverged" in result for result in own)
-        error = _shown(statistic(own, "mse"))
-        rows.append(
-            [
-                method.name,
-                f"{error} ({diverged} diverged)" if diverged else error,
-                _shown(TARGETS.get((experiment.name, method.row, "mse"))),
-                _shown(statistic(own, "cosine"), "{:.4f}"),
-                _shown(statistic(own, "cosine-on-data"), "{:.4f}"),
-            ]
-        )
+        found = _shown(statistic(own, measure), form)
+        # Of other data, the paper's number says nothing about ours.
+        reported = TARGETS.get((experiment.name, method.row, measure))
+        cells = [
+            method.name,
+            f"{found} ({diverged} diverged)" if diverged else found,
+            _shown(None if experiment.name in OTHER_DATA else reported, form),
+            _shown(statistic(own, "cosine"), "{:.4f}"),
+            _shown(statistic(own, "cosine-on-data"), "{:.4f}"),
+        ]
+        rows.append(cells[: len(columns)])
     widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
     padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     return ["  ".join(row).rstrip() for row in padded]
 
 
-def _shown(value: Statistic | Reported | None, form: str = "{:.2e}") -> str:
+def _shown(value: Statistic | Reported | None, form: str) -> str:
     if value is None:
         return "-"
     mean = form.format(value.mean)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lieaugmenter.experiments.catalogue import IMAGES
 from lieaugmenter.experiments.results import Statistic, of_method, statistic
 from lieaugmenter.experiments.spec import Experiment, Method
-from lieaugmenter.experiments.targets import TARGETS, Reported
+from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
 from lieaugmenter.runs import read_json
 
 KINDS = {
     "emlp": "EMLP",
+    "gcnn": "p4 CNN, flattened head",
+    "gcnn-pooled": "p4 CNN, invariant head",
     "trivial": "no augmentation",
     "oracle": "oracle",
     "augerino": "Augerino+",
@@ -29,12 +31,25 @@ VARIANTS = {
     "continuous": "continuous",
     "discrete": "discrete",
 }
+# What an ablation sets, as the paper writes it.
+SYMBOLS = {
+    "prediction": "α",
+    "equivariance": "β",
+    "similarity": "λ",
+    "sparsity": "ν",
+    "views": "K",
+    "range": "γ",
+    "generators": "C",
+    "data": "share of the training data",
+}
 DISCOVERY = (
     ("cosine", "absolute cosine"),
     ("cosine-on-data", "absolute cosine on the data"),
     ("cosine-on-span", "on the span of the data"),
     ("projection", "Frobenius projection"),
 )
+# What a generator does to an image is not compared.
+IMAGE_DISCOVERY = tuple(one for one in DISCOVERY if one[0] in ("cosine", "projection"))
 NO_VALUE = "–"
 # How a predictor can predict, as results name it.
 _WAYS = ("averaged", "direct", "plain")
@@ -56,12 +71,33 @@ class Measure:
         One number as text.
     note
         How to read it.
+    higher
+        Whether more of it is better. It is then compared by differences, not by factors.
+    of_paper
+        Whether only rows are shown that the paper has.
+    same_unit
+        Whether ours and the paper's are known to be of one unit; if not, they are not compared.
     """
 
     key: str
     title: str
     write: Callable[[float], str]
     note: str = ""
+    higher: bool = False
+    of_paper: bool = False
+    same_unit: bool = True
+
+    def is_better(self, a: float, b: float) -> bool:
+        """Whether a is better than b."""
+        return a > b if self.higher else a < b
+
+    def difference(self, a: float, b: float) -> str:
+        """How far a and b are apart, for readers.
+
+        >>> ACCURACY.difference(98.5, 99.0), MSE.difference(1.0, 4.0)
+        ('0.50 points', '× 4.0')
+        """
+        return f"{abs(a - b):.2f} points" if self.higher else factor(a, b)
 
 
 def small(value: float) -> str:
@@ -78,13 +114,46 @@ def _plain(value: float) -> str:
     return f"{value:.0f}" if 100 <= value < 1e6 else f"{value:.3g}"
 
 
+def _three_digits(value: float) -> str:
+    return f"{value:#.3g}"
+
+
 def _four_digits(value: float) -> str:
     return f"{value:#.4g}"
 
 
+def per_cent(value: float) -> str:
+    """As the paper's tables have accuracies."""
+    return f"{value:.2f}"
+
+
 MSE = Measure("mse", "Test error (MSE)", small)
 SECONDS = Measure("train-seconds", "Training time (seconds)", _plain)
-MEASURES = (
+ACCURACY = Measure("accuracy", "Test accuracy (%)", per_cent, higher=True)
+DIRECT = Measure(
+    "accuracy-direct",
+    "Alternative inference: test accuracy without averaging (%)",
+    per_cent,
+    "The network sees every test image once, as it is.",
+    higher=True,
+    of_paper=True,
+)
+EQUIVARIANCE = Measure(
+    "equivariance",
+    "Equivariance error of the logits, averages over elements compared",
+    _three_digits,
+    "The errors of single elements can cancel in it. Mean over the logits.",
+    same_unit=False,
+)
+EQUIVARIANCE_2 = Measure(
+    "equivariance-2",
+    "Equivariance error of the logits, average over elements of the error",
+    _three_digits,
+    "Nothing cancels in it. Mean over the logits.",
+    same_unit=False,
+)
+IMAGE_MEASURES = (ACCURACY, DIRECT, EQUIVARIANCE, EQUIVARIANCE_2, SECONDS)
+VECTOR_MEASURES = (
     MSE,
     Measure(
         "equivariance",
@@ -104,14 +173,26 @@ MEASURES = (
         "Distance from doing nothing: E‖gx - x‖₂",
         _four_digits,
         "Smaller is closer to the identity.",
+        of_paper=True,
     ),
     Measure(
         "distance",
         "Distance from doing nothing: E‖g - I‖_F",
         _four_digits,
         "Smaller is closer to the identity.",
+        of_paper=True,
     ),
 )
+
+
+def of_images(experiment: Experiment) -> bool:
+    """Whether an experiment classifies images."""
+    return experiment.name in IMAGES
+
+
+def measures_of(experiment: Experiment) -> tuple[Measure, ...]:
+    """The tables of an experiment's section; the first one is always there."""
+    return IMAGE_MEASURES if of_images(experiment) else VECTOR_MEASURES
 
 
 @dataclass(frozen=True)
@@ -162,7 +243,9 @@ class Finished:
 def has_diverged(result: Mapping[str, Any]) -> bool:
     """Whether training did, or ended in a network whose test error is not finite."""
     # A test error that is not finite is kept as null.
-    return "diverged" in result or ("mse" in result and result["mse"] is None)
+    return "diverged" in result or any(
+        key in result and result[key] is None for key in ("mse", "accuracy")
+    )
 
 
 def device_of(finished: Finished) -> str:
@@ -190,8 +273,22 @@ def label(row: str) -> str:
     >>> label("lieaugmenter-mask2"), label("trivial")
     ('LieAugmenter, mask 2', 'no augmentation')
     """
-    kind, _, variant = row.partition("-")
-    return f"{KINDS[kind]}, {VARIANTS[variant]}" if variant else KINDS[kind]
+    # The longest, for one kind's name may begin with another's.
+    kind = max((kind for kind in KINDS if f"{row}-".startswith(f"{kind}-")), key=len)
+    variant = row[len(kind) + 1 :]
+    return f"{KINDS[kind]}, {variant_words(variant)}" if variant else KINDS[kind]
+
+
+def variant_words(variant: str) -> str:
+    """A mask, a law of the coefficients or a setting, for readers.
+
+    >>> variant_words("mask2"), variant_words("range-5")
+    ('mask 2', 'γ = 5')
+    """
+    if variant in VARIANTS:
+        return VARIANTS[variant]
+    name, _, value = variant.partition("-")
+    return f"{SYMBOLS[name]} = {value}"
 
 
 # ----------------------------------------------------------------------------------------- a table
@@ -214,48 +311,83 @@ def paper_value(experiment: Experiment, row: str, measure: str) -> Reported | No
     return TARGETS.get((name, row, measure))
 
 
+def comparable_value(experiment: Experiment, row: str, measure: Measure) -> Reported | None:
+    """What the paper reports, if it does, of the same data and in the same unit."""
+    if experiment.name in OTHER_DATA or not measure.same_unit:
+        return None
+    return paper_value(experiment, row, measure.key)
+
+
 def measure_table(finished: Finished, measure: Measure) -> str:
     """The rows of one measure with what is to be said about them; empty where it was not taken."""
-    experiment = finished.experiment
+    experiment, main = finished.experiment, measures_of(finished.experiment)[0]
     proximity = measure.key in ("displacement", "distance")
     if proximity and not experiment.name.startswith("no-symmetry"):
         return ""
-    lines, any_value = [], False
-    for row in rows_of(experiment):
-        reported = paper_value(experiment, row, measure.key)
-        methods = [_method(experiment, row, own=own) for own in (False, True)]
-        ours = [finished.statistic(method, measure.key) for method in methods]
-        any_value |= any(value is not None for value in ours)
-        if proximity and reported is None:
-            continue
-        values = [reported, *ours]
-        texts = [as_text(reported, measure)] + [
-            _cell(finished, method, value, measure)
-            for method, value in zip(methods, ours, strict=True)
-        ]
-        # A mean that leaves out seeds which diverged is no best.
-        whole = [reported is not None] + [
-            value is not None and method is not None and not finished.diverged(method)
-            for method, value in zip(methods, ours, strict=True)
-        ]
-        means = [
-            value.mean if value and w else math.inf for value, w in zip(values, whole, strict=True)
-        ]
-        if sum(value is not None for value in values) > 1 and not finished.quick:
-            best = min(means)
-            texts = [
-                f"**{text}**" if mean == best < math.inf else text
-                for text, mean in zip(texts, means, strict=True)
-            ]
-        lines.append(f"| {label(row)} | {' | '.join(texts)} |")
-    if not any_value and measure is not MSE:
+    rows = rows_of(experiment)
+    taken = any(
+        finished.statistic(method, measure.key) is not None
+        for row in rows
+        for method in _both_methods(experiment, row)
+    )
+    if measure.of_paper:
+        rows = [row for row in rows if paper_value(experiment, row, measure.key) is not None]
+    if not rows or (not taken and measure is not main):
         return ""
-    head = ["| | paper | ours, the paper's settings | ours, own settings |", "|---|---|---|---|"]
+    paper = f"paper, on {other}" if (other := OTHER_DATA.get(experiment.name)) else "paper"
+    lines = [
+        f"| | {paper} | ours, the paper's settings | ours, own settings |",
+        "|---|---|---|---|",
+        *(_table_row(finished, row, measure) for row in rows),
+    ]
+    return "\n\n".join(["\n".join(lines), *_said(finished, measure)])
+
+
+def _both_methods(experiment: Experiment, row: str) -> list[Method | None]:
+    """A row with the paper's settings and with own ones."""
+    return [_method(experiment, row, own=own) for own in (False, True)]
+
+
+def _table_row(finished: Finished, row: str, measure: Measure) -> str:
+    """The paper's value and ours; the best is bold where there are several to compare."""
+    experiment, methods = finished.experiment, _both_methods(finished.experiment, row)
+    texts = [as_text(paper_value(experiment, row, measure.key), measure)]
+    texts += [cell(finished, method, measure) for method in methods]
+    reported = comparable_value(experiment, row, measure)
+    ours = [finished.statistic(method, measure.key) for method in methods]
+    if sum(value is not None for value in (reported, *ours)) > 1 and not finished.quick:
+        # A mean that leaves out seeds which diverged is no best.
+        whole = [
+            value if method is not None and not finished.diverged(method) else None
+            for method, value in zip(methods, ours, strict=True)
+        ]
+        texts = _best_bold(texts, [reported, *whole], measure)
+    return f"| {label(row)} | {' | '.join(texts)} |"
+
+
+def _said(finished: Finished, measure: Measure) -> list[str]:
+    """The paragraphs below a table."""
     said = [measure.note] if measure.note else []
-    said += _about_time(finished) if measure.key == "train-seconds" else []
+    said += _about_time(finished) if measure is SECONDS else []
     said += _differences(finished, measure)
-    said += [*_divergence(finished), *_fallbacks(finished)] if measure.key == "mse" else []
-    return "\n".join(head + lines) + "".join(f"\n\n{text}" for text in said)
+    said += _reduction(finished, measure) if measure in (EQUIVARIANCE, EQUIVARIANCE_2) else []
+    said += _gains(finished) if measure is DIRECT else []
+    if measure is measures_of(finished.experiment)[0]:
+        said += [*_divergence(finished), *_fallbacks(finished, measure)]
+    return said
+
+
+def _best_bold(
+    texts: Sequence[str], values: Sequence[Reported | Statistic | None], measure: Measure
+) -> list[str]:
+    means = [value.mean for value in values if value is not None]
+    if not means:
+        return list(texts)
+    best = max(means) if measure.higher else min(means)
+    return [
+        f"**{text}**" if value is not None and value.mean == best else text
+        for text, value in zip(texts, values, strict=True)
+    ]
 
 
 def as_text(value: Reported | Statistic | None, measure: Measure) -> str:
@@ -268,9 +400,8 @@ def as_text(value: Reported | Statistic | None, measure: Measure) -> str:
     return f"{measure.write(value.mean)} ± {measure.write(value.std)}"
 
 
-def _cell(
-    finished: Finished, method: Method | None, value: Statistic | None, measure: Measure
-) -> str:
+def cell(finished: Finished, method: Method | None, measure: Measure) -> str:
+    """A method's mean and standard deviation, or why there is none."""
     if method is None:
         return NO_VALUE
     runs = finished.of(method)
@@ -279,6 +410,7 @@ def _cell(
     diverged = finished.diverged(method)
     if diverged == len(runs):
         return f"diverged ({diverged} of {len(runs)})"
+    value = finished.statistic(method, measure.key)
     text = as_text(value, measure)
     if value is None:
         return text
@@ -295,7 +427,7 @@ def _differences(finished: Finished, measure: Measure) -> list[str]:
     for own, column in ((False, "the paper's settings"), (True, "own settings")):
         lower, higher = [], []
         for row in rows_of(finished.experiment):
-            reported = paper_value(finished.experiment, row, measure.key)
+            reported = comparable_value(finished.experiment, row, measure)
             method = _method(finished.experiment, row, own=own)
             ours = finished.statistic(method, measure.key)
             if method is None or reported is None or ours is None or reported.std is None:
@@ -303,17 +435,19 @@ def _differences(finished: Finished, measure: Measure) -> list[str]:
             if abs(ours.mean - reported.mean) > ours.std + reported.std:
                 is_lower = ours.mean < reported.mean
                 lost = ", seeds diverged" if finished.diverged(method) else ""
+                apart = measure.difference(ours.mean, reported.mean)
                 (lower if is_lower else higher).append(
-                    f"{label(row).replace(', ', ' ')} ({factor(ours.mean, reported.mean)}{lost})"
+                    f"{label(row).replace(', ', ' ')} ({apart}{lost})"
                 )
         found = [
-            f"**{word}** than the paper's for {_listed(rows)}"
+            f"**{word}** than the paper's for {listed(rows)}"
             for word, rows in (("lower", lower), ("higher", higher))
             if rows
         ]
         if found:
+            how = "points" if measure.higher else "factor"
             sentences.append(
-                f"With {column} ours is, by more than both spreads and by the factor in brackets, "
+                f"With {column} ours is, by more than both spreads and by the {how} in brackets, "
                 f"{'; '.join(found)}."
             )
     return sentences
@@ -334,8 +468,59 @@ def factor(a: float, b: float) -> str:
     return f"× {ratio:.2f}" if ratio < 2 else f"× {ratio:.1f}"
 
 
-def _listed(words: Sequence[str]) -> str:
+def listed(words: Sequence[str]) -> str:
+    """Words with commas and a last "and"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def logit_count(finished: Finished) -> int | None:
+    """How many classes the task of an experiment on images has, where a result tells."""
+    return next((len(r["confusion"]) for r in finished.results if r.get("confusion")), None)
+
+
+def _reduction(finished: Finished, measure: Measure) -> list[str]:
+    """How the paper's numbers compare with means and sums over the logits: it does not say which.
+
+    Other data have logits of another size, so that nothing can be told from them.
+    """
+    logits = logit_count(finished)
+    if finished.quick or logits is None or finished.experiment.name in OTHER_DATA:
+        return []
+    found = []
+    for own, column in ((False, "the paper's settings"), (True, "own settings")):
+        times = []
+        for row in rows_of(finished.experiment):
+            reported = paper_value(finished.experiment, row, measure.key)
+            ours = finished.statistic(_method(finished.experiment, row, own=own), measure.key)
+            if reported is not None and ours is not None and ours.mean > 0:
+                times.append(f"{label(row).replace(', ', ' ')} {reported.mean / ours.mean:.1f}")
+        if times:
+            found.append(f"with {column} {listed(times)}")
+    if not found:
+        return []
+    return [
+        f"The paper does not say whether it takes the mean over the {logits} logits or their sum; "
+        f"sums would be {logits} times our means. Divided by our mean the paper's number is, "
+        f"{'; '.join(found)}. Where such a quotient is near 1 it speaks for means, near {logits} "
+        "for sums; but the error also grows with the logits, whose size is nobody's aim. So the "
+        "paper's numbers are not compared with ours in this table, and bold is the better of ours."
+    ]
+
+
+def _gains(finished: Finished) -> list[str]:
+    """What averaging over elements adds to the accuracy."""
+    found = []
+    for method in finished.experiment.methods:
+        direct = finished.statistic(method, "accuracy-direct")
+        # Before validation data had a say in it.
+        averaged = finished.statistic(method, "accuracy-averaged" if method.ours else "accuracy")
+        reported = paper_value(finished.experiment, method.row, "accuracy-direct")
+        if direct is not None and averaged is not None and reported is not None:
+            points = averaged.mean - direct.mean
+            found.append(f"{label(method.row)} ({whose(method)} settings) {points:+.2f}")
+    if not found or finished.quick:
+        return []
+    return [f"Averaging adds to the mean accuracy of ours, in points: {listed(found)}."]
 
 
 def _divergence(finished: Finished) -> list[str]:
@@ -344,17 +529,17 @@ def _divergence(finished: Finished) -> list[str]:
         count = finished.diverged(method)
         if count:
             said.append(f"`{method.name}` ({count} of {len(finished.of(method))} seeds)")
-    return [f"Training diverged for {_listed(said)}."] if said else []
+    return [f"Training diverged for {listed(said)}."] if said else []
 
 
-def _fallbacks(finished: Finished) -> list[str]:
+def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
     """Where validation data decided how a method predicts, and what averaging would have given."""
     said = []
     for method in finished.experiment.methods:
         ways = [str(run["inference"]) for run in finished.of(method) if "inference" in run]
         if method.kind == "lieaugmenter" and ways:
             counts = [f"{ways.count(way)} × {way}" for way in _WAYS if way in ways]
-            averaged = as_text(finished.statistic(method, "mse-averaged"), MSE)
+            averaged = as_text(finished.statistic(method, f"{measure.key}-averaged"), measure)
             said.append(f"{label(method.row)}: {', '.join(counts)}; all averaged {averaged}")
     if not said:
         return []
@@ -367,10 +552,14 @@ def _fallbacks(finished: Finished) -> list[str]:
 
 
 def _about_time(finished: Finished) -> list[str]:
-    said = [
-        f"The machines differ: ours is {device_of(finished)}, the paper's are A100 and others, so "
-        "the factors are not those of the code alone."
-    ]
+    experiment = finished.experiment
+    rows = rows_of(experiment)
+    said = [f"Ours on {device_of(finished)}; the paper gives no times here."]
+    if any(paper_value(experiment, row, "train-seconds") is not None for row in rows):
+        said = [
+            f"The machines differ: ours is {device_of(finished)}, the paper's are A100 and others, "
+            "so the factors are not those of the code alone."
+        ]
     if any(result.get("stacked") for result in finished.results):
         said[0] += (
             " The seeds of a method were trained as one stacked model; the seconds are those of "
@@ -401,25 +590,38 @@ def _about_time(finished: Finished) -> list[str]:
 
 def discovery(finished: Finished) -> str:
     """Every seed's generator against the true one."""
-    if not any("cosine" in result for result in finished.results):
+    compared = any("cosine" in result for result in finished.results)
+    # Images always have a true one: without a cosine, no method that learns one has run.
+    if not compared and not of_images(finished.experiment):
         return "There is no true generator to compare with."
+    measures = discovery_measures(finished.experiment)
     lines = [
-        f"| | settings | {' | '.join(words for _, words in DISCOVERY)} |",
-        "|---|---|" + "---|" * len(DISCOVERY),
+        f"| | settings | {' | '.join(words for _, words in measures)} |",
+        "|---|---|" + "---|" * len(measures),
     ]
     for method in finders(finished.experiment):
         runs = finished.of(method)
-        cells = [_each_seed(runs, finished.statistic(method, key), key) for key, _ in DISCOVERY]
-        lines.append(f"| {label(method.row)} | {_whose(method)} | {' | '.join(cells)} |")
+        cells = [each_seed(runs, finished.statistic(method, key), key) for key, _ in measures]
+        lines.append(f"| {label(method.row)} | {whose(method)} | {' | '.join(cells)} |")
     said = (
         "Mean ± standard deviation, and after the colon the value of every seed "
-        f"({', '.join(map(str, finished.seeds))}). The cosine on the data compares what the "
-        "generators do to the training samples, the one on the span what they do to the space that "
-        "the samples span: matrices that differ only off it move every sample alike. The "
-        "projection is 1 where a generator is the true one with its size. LieGG's generators have "
-        "norm 1, so their projection cannot reach 1."
+        f"({', '.join(map(str, finished.seeds))}). "
     )
+    if not of_images(finished.experiment):
+        said += (
+            "The cosine on the data compares what the generators do to the training samples, the "
+            "one on the span what they do to the space that the samples span: matrices that differ "
+            "only off it move every sample alike. "
+        )
+    said += "The projection is 1 where a generator is the true one with its size."
+    if not of_images(finished.experiment):
+        said += " LieGG's generators have norm 1, so their projection cannot reach 1."
     return "\n".join(lines) + f"\n\n{said}"
+
+
+def discovery_measures(experiment: Experiment) -> tuple[tuple[str, str], ...]:
+    """How generators of an experiment are compared with the true one: keys and words."""
+    return IMAGE_DISCOVERY if of_images(experiment) else DISCOVERY
 
 
 def finders(experiment: Experiment) -> list[Method]:
@@ -427,13 +629,15 @@ def finders(experiment: Experiment) -> list[Method]:
     return [method for method in experiment.methods if method.kind in _FINDERS]
 
 
-def _whose(method: Method) -> str:
+def whose(method: Method) -> str:
+    """Whose settings a method has."""
     if method.ours:
         return "own"
     return "the paper's" if method.kind.endswith("-paper") else "published"
 
 
-def _each_seed(runs: Iterable[Mapping[str, Any]], whole: Statistic | None, key: str) -> str:
+def each_seed(runs: Iterable[Mapping[str, Any]], whole: Statistic | None, key: str) -> str:
+    """Mean, standard deviation, and the value of every seed."""
     values = [
         "diverged" if has_diverged(run) else NO_VALUE if run.get(key) is None else f"{run[key]:.4f}"
         for run in runs

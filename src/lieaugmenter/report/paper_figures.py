@@ -39,7 +39,7 @@ from lieaugmenter.report.plots import (
 from lieaugmenter.report.plots import _look as look
 
 # The same colour for a method in every picture.
-_COLOURS = {
+COLOURS = {
     "augerino": PALETTE[4],
     "liegan": PALETTE[2],
     "liegg": PALETTE[3],
@@ -355,14 +355,14 @@ def figures(finished: Finished) -> list[tuple[str, Figure]]:
     mark = " (quick run: means nothing)" if finished.quick else ""
     drawn: list[Figure] = [
         generator_grid(
-            f"{experiment.title}: generators, seed {_first_seed(finished)}{mark}",
-            _generator_rows(finished, truth),
+            f"{experiment.title}: generators, seed {first_seed(finished)}{mark}",
+            generator_rows(finished, truth),
             truth,
             names,
         ),
         closeness_bars(
             f"{experiment.title}{mark}",
-            _groups(finished),
+            closeness_groups(finished),
             # Where the data fill the space, both cosines are the same.
             [m for m in DISCOVERY if m[0] != "cosine-on-data" or two_bodies],
         ),
@@ -393,21 +393,23 @@ def captions(finished: Finished) -> list[tuple[str, str]]:
     return [(f"reproduction-{experiment.name}-{key}.png", words) for key, words in shown.items()]
 
 
-def _first_seed(finished: Finished) -> int:
+def first_seed(finished: Finished) -> int:
+    """The seed that pictures of single runs show."""
     return finished.seeds[0]
 
 
-def _generator(finished: Finished, method: Method) -> tuple[Tensor | None, str]:
+def first_generator(finished: Finished, method: Method) -> tuple[Tensor | None, str]:
     """The first seed's generator, or why there is none."""
     for run in finished.of(method):
-        if run["seed"] == _first_seed(finished):
+        if run["seed"] == first_seed(finished):
             if "generators" in run and None not in [v for row in run["generators"][0] for v in row]:
                 return torch.tensor(run["generators"][0]), ""
             return None, "diverged"
     return None, "not run"
 
 
-def _generator_rows(finished: Finished, truth: Tensor) -> list[tuple[str, list[Panel]]]:
+def generator_rows(finished: Finished, truth: Tensor) -> list[tuple[str, list[Panel]]]:
+    """What `generator_grid` draws: the true generator and the methods', by mask."""
     experiment = finished.experiment
     variants = [mask for mask in _MASKS if any(m.variant == mask for m in experiment.methods)]
     rows = []
@@ -423,7 +425,7 @@ def _generator_rows(finished: Finished, truth: Tensor) -> list[tuple[str, list[P
 
 
 def _panel(finished: Finished, method: Method, truth: Tensor, *, with_variant: bool) -> Panel:
-    learned, words = _generator(finished, method)
+    learned, words = first_generator(finished, method)
     title = _short(method, with_variant=with_variant)
     if learned is None:
         return Panel(title, None, words)
@@ -436,12 +438,13 @@ def _short(method: Method, *, with_variant: bool) -> str:
     lines = [KINDS[kind]]
     if kind == "lieaugmenter":
         lines.append("own settings" if method.ours else "paper's settings")
-        if with_variant:
+        if with_variant and method.variant:
             lines.append(VARIANTS[method.variant])
     return "\n".join(lines)
 
 
-def _groups(finished: Finished) -> list[tuple[str, list[Bar]]]:
+def closeness_groups(finished: Finished) -> list[tuple[str, list[Bar]]]:
+    """What `closeness_bars` draws, by mask."""
     experiment = finished.experiment
     variants = [mask for mask in _MASKS if any(m.variant == mask for m in experiment.methods)]
     groups = []
@@ -456,7 +459,7 @@ def _groups(finished: Finished) -> list[tuple[str, list[Bar]]]:
                 key: [float(run[key]) for run in runs if run.get(key) is not None]
                 for key, _ in DISCOVERY
             }
-            bars.append(Bar(label, _COLOURS[method.kind], values))
+            bars.append(Bar(label, COLOURS[method.kind], values))
         groups.append((VARIANTS.get(variant, ""), bars))
     return groups
 
@@ -465,12 +468,12 @@ def _moved(finished: Finished, truth: Tensor, mark: str) -> Figure:
     states = two_body(1, 1).x_train[:7]
     panels: list[tuple[str, Tensor | None, str]] = [("true rotation", truth, "")]
     for mask in _MASKS:
-        generator, words = _generator(finished, Method("lieaugmenter", mask))
+        generator, words = first_generator(finished, Method("lieaugmenter", mask))
         if generator is not None and float((generator * truth).sum()) < 0:
             generator = -generator
         panels.append((VARIANTS[mask], generator, words))
     title = (
         f"{finished.experiment.title}:\na trajectory moved by exp(wL), LieAugmenter, own settings, "
-        f"seed {_first_seed(finished)}{mark}"
+        f"seed {first_seed(finished)}{mark}"
     )
     return moved_orbits(title, states, panels, float(finished.settings["range"]))

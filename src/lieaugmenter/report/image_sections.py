@@ -1,0 +1,69 @@
+"""What the document says of images as a whole, of the ablations and of fewer data."""
+
+from __future__ import annotations
+
+from lieaugmenter.experiments.catalogue import IMAGES
+from lieaugmenter.report.ablations import ablation_tables, sample_table
+from lieaugmenter.report.comparison import Finished
+from lieaugmenter.report.image_figures import image_captions
+from lieaugmenter.report.sections import pictures, settings_line
+
+_PRECISIONS = {"bf16": "bfloat16", "float32": "float32"}
+
+
+def about_images() -> str:
+    """The section before the experiments on images."""
+    experiment = IMAGES["rotated-mnist"]
+    return "\n\n".join(
+        [
+            "## Images",
+            "Own settings on images: the learning rate falls as a cosine; predictions are averages "
+            f"over {experiment.own_views} views (with the paper's settings over "
+            f"{experiment.n_views}); the range of the coefficients grows over the first "
+            f"{100 * experiment.warmup:g} % of training, from a fifth of γ; entries of a generator "
+            f"below {experiment.prune:g} of the largest are set to zero after a third of training. "
+            "No augmentation has the first of these, the oracle the first two. Pixels are not "
+            "scaled.",
+            "The pruning is no neutral choice. Where training has seen half of the angles, a "
+            "rotation about another centre than the image's does a little better on them and worse "
+            "on the others. Pruning was chosen on validation images turned by 180 degrees: not on "
+            "the test set, but at its angles.",
+            "Generators are 3 × 3 in homogeneous coordinates of the plane, with six entries to "
+            "learn; the true one turns by one radian a unit of the coefficient. The paper gives "
+            "neither the norm of its generators on images, nor how it draws the elements of its "
+            "equivariance errors, nor whether these are of the network itself or of its averages, "
+            "nor how they are reduced over the logits. Here they are of what predicts, averages "
+            "included. On a GPU the networks run in "
+            f"{_PRECISIONS[experiment.precision]}.",
+        ]
+    )
+
+
+def ablations_section(finished: Finished) -> str:
+    """LieAugmenter on rotated digits, with one setting changed at a time."""
+    return "\n\n".join(
+        [
+            settings_line(finished),
+            "Everything but the setting of the table is as in the section on digits at all angles: "
+            f"{finished.experiment.n_views} views, γ = {finished.experiment.range:g}, and the "
+            "weights of the objective. The paper has numbers for γ only; of the other ablations it "
+            "shows pictures.",
+            *ablation_tables(finished),
+            *pictures(image_captions(finished)),
+        ]
+    )
+
+
+def samples_section(finished: Finished) -> str:
+    """Rotated digits with fewer training images."""
+    return "\n\n".join(
+        [
+            settings_line(finished),
+            "The first images of the training set, as many epochs of them as of the whole, so that "
+            "fewer data are fewer steps as well. The paper shows this as a picture, without "
+            "numbers. Methods without a mention of settings have own settings where they exist "
+            "(no augmentation, oracle), published ones otherwise.",
+            sample_table(finished),
+            *pictures(image_captions(finished)),
+        ]
+    )
