@@ -85,7 +85,8 @@ def image_step_rows(content: dict[str, Any]) -> list[str]:
         f"(aim <= {IMAGE_STEP_RATIO}{mark}) | – |"
     ]
     if "fit" in content:
-        what = f"54,000 images of 28 × 28, {content['fit']['epochs']} epochs on one {device}, seconds"
+        epochs = content["fit"]["epochs"]
+        what = f"54,000 images of 28 × 28, {epochs} epochs on one {device}, seconds"
         rows.insert(0, f"| {what} | {content['fit']['seconds']:.1f} | 467 (A100) |")
     return rows
 

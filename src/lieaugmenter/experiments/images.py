@@ -23,7 +23,6 @@ _QUICK_TILES = {"n_train": 64, "n_validation": 20, "n_test": 20}
 _PAPER = Objective(
     prediction=1.0, equivariance=7.0, similarity=0.1, sparsity=1e-2, alignment=0.0, proximity=0.0
 )
-_OWN = _PAPER
 # Where training has seen half of the angles only, an off-centre rotation does a little better on
 # them, because it shows how far a digit was turned. Entries that small are taken for zero.
 _PRUNE = 0.1
@@ -81,7 +80,7 @@ def _rotated_mnist(shifted: bool) -> Experiment:
         objective=_PAPER,
         range=3.0,
         epochs=15,
-        own_objective=_OWN,
+        own_objective=_PAPER,
         network=_network,
         hidden=(_WIDTH,),
         liegan=_liegan,
@@ -147,23 +146,15 @@ def _tissue(path: Path | None, quick: bool) -> Task:
 def _histology(
     network: str, make: Callable[[Method, Task, tuple[int, ...]], nn.Module]
 ) -> Experiment:
-    return Experiment(
+    # The paper's weights, range and views for tissue are those for digits.
+    return replace(
+        _rotated_mnist(shifted=False),
         name=f"histology-{network}",
         title=f"Colorectal tissue in 64 × 64 pixels, a stand-in for NCT-CRC-HE-100K: {network}",
         task=_tissue,
         methods=tuple(Method(kind) for kind in _TISSUE_KINDS),
-        objective=_PAPER,
-        range=3.0,
         epochs=25,
-        own_objective=_OWN,
         network=make,
-        hidden=(_WIDTH,),
-        precision="bf16",
-        own_views=32,
-        prune=_PRUNE,
-        stacked=False,
-        quick_epochs=1,
-        quick_views=2,
     )
 
 

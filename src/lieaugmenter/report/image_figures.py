@@ -54,8 +54,8 @@ from lieaugmenter.report.plots import (
     Figure,
     MaxNLocator,
     grid,
+    look,
 )
-from lieaugmenter.report.plots import _look as look
 
 _OURS = Method("lieaugmenter")
 _GALLERY_OF, _CONFUSION_OF = "rotated-mnist", "rotated-mnist-ood"

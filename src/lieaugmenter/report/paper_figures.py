@@ -35,8 +35,8 @@ from lieaugmenter.report.plots import (
     Figure,
     MaxNLocator,
     grid,
+    look,
 )
-from lieaugmenter.report.plots import _look as look
 
 # The same colour for a method in every picture.
 COLOURS = {

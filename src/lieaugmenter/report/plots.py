@@ -82,7 +82,7 @@ _STYLE: dict[str, Any] = {
 
 
 @contextmanager
-def _look() -> Iterator[None]:
+def look() -> Iterator[None]:
     """Matplotlib's defaults with our style; what the user had set is put back afterwards."""
     with warnings.catch_warnings(), matplotlib.rc_context():
         # The reader's browser has glyphs that the font used for measuring lacks.
@@ -97,7 +97,7 @@ def styled(draw: Callable[[Findings], Figure]) -> Callable[[Findings], Figure]:
 
     @wraps(draw)
     def drawn(findings: Findings) -> Figure:
-        with _look():
+        with look():
             return draw(findings)
 
     return drawn
@@ -109,7 +109,7 @@ def svg(figure: Figure) -> str:
     The ids inside begin with a digest of the picture, so that several fit into one page.
     """
     buffer = io.StringIO()
-    with _look():
+    with look():
         figure.savefig(buffer, format="svg", dpi=150)
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
