@@ -174,3 +174,21 @@ def test_bad_fixed_generators_are_refused_readably(given: Tensor, message: str) 
 def test_a_basis_of_another_size_than_the_action_is_refused() -> None:
     with pytest.raises(ValueError, match=r"matrices of size 2, but VectorAction\(dim=3\) needs 3"):
         LieAugmenter(dim=3, basis=catalogue.so(2))
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.5, float("nan")])
+def test_a_fraction_that_would_prune_everything_is_refused(fraction: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        GeneratorBasis(1, 2).prune(fraction)
+
+
+def test_a_fixed_basis_is_not_pruned() -> None:
+    with pytest.raises(ValueError, match="nothing to prune"):
+        GeneratorBasis.fixed(torch.eye(2)[None]).prune(0.1)
+
+
+def test_an_entry_that_one_generator_needs_stays_for_all() -> None:
+    basis = GeneratorBasis(2, 2)
+    basis.raw.data = torch.tensor([[[1.0, 0.01], [0.0, 0.01]], [[0.01, 1.0], [0.0, 0.01]]])
+    assert basis.prune(0.1) == 2
+    assert torch.equal(basis.mask, torch.tensor([[1.0, 1.0], [0.0, 0.0]]))

@@ -88,3 +88,17 @@ def test_what_moves_nothing_is_set_aside() -> None:
 def test_counting_stops_at_the_first_span_above_the_bound(uppers: list[float], count: int) -> None:
     rows = [Row(i + 1, upper, 0.0, upper, 0.0) for i, upper in enumerate(uppers)]
     assert Dimensions(rows, torch.zeros(5, 2, 2), torch.zeros(0, 2, 2)).count() == count
+
+
+def test_predictors_that_have_learned_nothing_count_nothing() -> None:
+    x = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    for seed in range(6):
+        torch.manual_seed(seed)
+        pair = [MLP((3,), (1,), hidden=(32, 32)).requires_grad_(False) for _ in range(2)]
+        found = dimensions(*pair, x[:150], x[150:], action=VECTOR, output=INVARIANT)
+        assert found.count() == 0
+
+
+def test_opposite_derivatives_are_no_symmetry() -> None:
+    rows = [Row(1, -0.6, -0.7, -0.5, 0.0)]
+    assert Dimensions(rows, torch.zeros(1, 2, 2), torch.zeros(0, 2, 2)).count() == 0

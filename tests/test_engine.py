@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lieaugmenter import LieAugmenter, Objective, TrainingDiverged, fit
 from lieaugmenter.analysis.compare import absolute_cosine
+from lieaugmenter.learning.engine import lay_channels_last
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.lie import catalogue
 from lieaugmenter.nets import MLP
@@ -472,3 +473,26 @@ def test_a_compiled_model_trains_to_the_same_numbers() -> None:
         )  # fmt: skip
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     torch.testing.assert_close(*weights, atol=1e-5, rtol=1e-4)
+
+
+def test_weights_of_convolutions_are_laid_out_and_all_others_left_alone() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(3, 4, 3), nn.Linear(2, 2))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    lay_channels_last(model)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model[1].weight.is_contiguous()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_what_is_changed_between_epochs_is_in_the_checkpoint(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    model, augmenter = build()
+
+    def prune(record: dict) -> None:
+        augmenter.basis.mask[0, 0] = 0.0
+
+    fit(model, augmenter, ring(64), epochs=1, progress=False, run=run, device="cpu", on_epoch=prune)
+    again, restored = build()
+    fit(again, restored, ring(64), epochs=1, progress=False, run=run, resume=True, device="cpu")
+    assert restored.basis.mask[0, 0] == 0

@@ -391,3 +391,29 @@ def test_matrices_that_are_too_large_are_not_named() -> None:
     model = SymmetryRegressor(output="invariant", epochs=1, random_state=0).fit(x, y)
     assert model.identity_ is None
     assert model.verdict_.group is None
+
+
+def test_the_name_does_not_depend_on_the_units_of_the_data() -> None:
+    points = np.random.default_rng(0).normal(size=(300, 4, 2))
+    y = np.linalg.norm(points[:, 0] - points[:, 1], axis=1)
+    names = set()
+    for scale in (1.0, 1000.0):
+        model = SymmetryRegressor(
+            action="affine", output="invariant", epochs=2, random_state=0
+        ).fit(scale * points, y)
+        names.add(model.identity_.name)
+        assert np.abs(model.generators_[:, :2, :2]).max() < 10
+    assert len(names) == 1
+
+
+def test_an_algebra_that_cannot_be_named_does_not_lose_the_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr("lieaugmenter.estimators.identify", refuse)
+    with pytest.warns(UserWarning, match="could not be named"):
+        model = SymmetryRegressor(output="invariant", epochs=1, random_state=0).fit(*ring_of(60))
+    assert model.identity_ is None
+    assert model.predict(ring_of(60)[0]).shape == (60,)

@@ -164,3 +164,28 @@ def test_augmentations_by_a_fixed_basis_have_the_weights_of_their_task() -> None
         ((_, trained),) = train(experiment, Method(kind), task, [0], alone)
         assert trained.augmenter is not None
         assert trained.augmenter.objective == experiment.objective.losses_only()
+
+
+def test_an_ablation_sets_what_its_name_says() -> None:
+    experiment = find_experiment("rotated-mnist-ablations")
+    as_set = experiment.run_as(Method("lieaugmenter", "range-5"), quick=False)
+    assert (as_set.range, as_set.n_views) == (5.0, experiment.n_views)
+    as_set = experiment.run_as(Method("lieaugmenter", "sparsity-0.1"), quick=False)
+    assert as_set.own_objective == replace(experiment.own_objective, sparsity=0.1)
+    assert experiment.run_as(Method("lieaugmenter", "generators-4"), quick=False).n_generators == 4
+    assert experiment.run_as(Method("lieaugmenter", "views-32"), quick=True).n_views == 2
+
+
+def test_a_run_of_before_a_setting_existed_still_counts(tmp_path: Path) -> None:
+    experiment = find_experiment("two-body")
+    task, method = experiment.task(None, True), Method("trivial")
+    run_method(experiment, method, task, tmp_path, QUICK)
+    path = tmp_path / "trivial" / "seed-0" / "config.json"
+    config = json.loads(path.read_text())
+    del config["prune"], config["warmup"]
+    path.write_text(json.dumps(config))
+    run_method(experiment, method, task, tmp_path, QUICK)
+    config["epochs"] += 1
+    path.write_text(json.dumps(config))
+    with pytest.raises(RunError, match="other settings"):
+        run_method(experiment, method, task, tmp_path, QUICK)

@@ -472,3 +472,8 @@ def test_a_large_space_is_searched_in_reasonable_time() -> None:
 def test_wrong_input_is_refused_readably(wrong: Tensor, rows: int | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         identify(wrong, rows=rows)
+
+
+def test_what_shrinks_and_shifts_is_no_screw() -> None:
+    found = identify(torch.tensor([[[-1.0, 0, 0], [0, 0, 1], [0, 0, 0]]]), rows=2)
+    assert found.name != "screw"

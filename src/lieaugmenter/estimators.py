@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -407,12 +407,23 @@ class _SymmetryEstimator(BaseEstimator):
         return verdict
 
     def _identified(self) -> Identity | None:
-        """Which algebra the generators span; None where the matrices are too large to tell."""
+        """Which algebra the generators span; None where that cannot be told.
+
+        Asked in the units of training, in which translations weigh as much as rotations.
+        """
         action = self.augmenter_.action
-        if action.dim > LARGEST_NAMED:
+        if action.dim > LARGEST_NAMED or action.rows not in (action.dim, action.dim - 1):
             return None
-        learned = torch.from_numpy(self.generators_)
-        return identify(learned, rows=action.rows, space_dim=action.space_dim)
+        learned = self.augmenter_.generators.detach().cpu()
+        try:
+            found = identify(learned, rows=action.rows, space_dim=action.space_dim)
+        except (RuntimeError, ValueError) as error:
+            # A finished training is worth more than its name.
+            warnings.warn(f"the algebra could not be named ({error})", stacklevel=3)
+            return None
+        if found.exact is None:
+            return found
+        return replace(found, exact=self.predictor_.in_units_of_data(found.exact))
 
     def _ranges(self) -> list[float]:
         ranges = self.augmenter_.sampler.ranges().detach()

@@ -251,11 +251,12 @@ class _Warp(torch.autograd.Function):
         channels, height, width = x.shape[1:]
         matrices = algebra.new_empty(n, views, 2, 3)
         elements = (triton.cdiv(n * views, _ELEMENTS),)
-        _exponential_kernel[elements](algebra, matrices, n * views, _TERMS, halvings, _ELEMENTS)
         moved = x.new_empty(n, views, channels, height, width)
         block = _tile(height * width)
         tiles = (n * views, triton.cdiv(height * width, block))
-        _warp_kernel[tiles](matrices, x, moved, channels, views, height, width, block)
+        with torch.cuda.device_of(x):
+            _exponential_kernel[elements](algebra, matrices, n * views, _TERMS, halvings, _ELEMENTS)
+            _warp_kernel[tiles](matrices, x, moved, channels, views, height, width, block)
         ctx.save_for_backward(algebra, matrices, x)
         ctx.halvings = halvings
         return moved

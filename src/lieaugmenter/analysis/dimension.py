@@ -66,17 +66,25 @@ class Dimensions:
         (m, d, d), the best first, as `polarize` gives them.
     idle
         Directions that move no sample and cannot be judged, (k, d, d).
+    agree
+        Whether the predictors surely have anything in common: without that, the task has not been
+        learned, and the table means nothing.
     """
 
     rows: Sequence[Row]
     generators: Float[Tensor, "m d d"]
     idle: Float[Tensor, "k d d"]
+    agree: bool = True
 
     def count(self, bound: float = DEFECT_BOUND) -> int:
-        """The largest dimension whose span is surely below the bound, with all smaller ones."""
+        """The largest dimension whose span is surely below the bound, with all smaller ones.
+
+        None where the predictors do not agree. A defect far below zero is no symmetry either: it
+        says that their derivatives have opposite signs.
+        """
         found = 0
-        for row in self.rows:
-            if row.upper > bound:
+        for row in self.rows if self.agree else ():
+            if row.upper > bound or row.defect < -bound:
                 break
             found = row.dimension
         return found
@@ -148,7 +156,8 @@ def dimensions(
         )
         closure = closure_residual(ordered.generators[:k])
         rows.append(Row(k, float(defects[-1]), float(low), float(high), closure))
-    return Dimensions(rows, ordered.generators, ordered.idle)
+    agree = float(scales[:-1].quantile(1 - _CONFIDENCE)) > 0
+    return Dimensions(rows, ordered.generators, ordered.idle, agree)
 
 
 def _products(

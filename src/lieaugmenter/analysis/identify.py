@@ -89,14 +89,14 @@ def _one_parameter(span: Float[Tensor, "1 d d"], rows: int, noise: float) -> lis
         form[still[0], rows] = pitch
     rates = _ratio(turns, noise * size)
     kinds = (
-        (pitch > small, "screw"),
+        (pitch > small, "screw" if planes and not any(growths) else ""),
         (not any(growths) and rates is not None, f"so(2) with rates {rates}"),
         (not any(growths), "torus line"),
         (not planes, "anisotropic scaling"),
         (len({growth for growth in growths if growth}) == 1, "spiral"),
     )
-    names = [name for holds, name in kinds if holds]
-    return [NamedAlgebra(name, form[None], note=_spectrum(linear)) for name in names[:1]]
+    names = [name for holds, name in kinds if holds][:1]
+    return [NamedAlgebra(name, form[None], note=_spectrum(linear)) for name in names if name]
 
 
 def _spectrum(generator: Float[Tensor, "n n"]) -> str:

@@ -224,7 +224,9 @@ def stand_in(
     labels = arrays["label"].astype(np.int64)
     train_stream, test_stream = np.random.default_rng(seed).spawn(2)
     usable = train_stream.permutation(np.flatnonzero(~is_test & ~mirrored))
-    held = round(_VALIDATION_SHARE * len(usable))
+    held = max(1, round(_VALIDATION_SHARE * len(usable)))
+    if len(usable) < 2 or not is_test.any():
+        raise DataError(f"{path}: too few tiles to train, validate and test")
     validation, train = usable[:held], usable[held:]
     test = test_stream.permutation(np.flatnonzero(is_test))
     for name, asked, there in (

@@ -6,6 +6,7 @@ import gzip
 import math
 import zlib
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ _TRAIN, _VALIDATION = 54_000, 6_000
 # Images that are warped at once: the grids of all of them would need gigabytes.
 _CHUNK = 2_000
 _SIZE = 28
+# MNIST's largest file unpacks to a twentieth of it.
+_LARGEST_IDX = 2**30
 _MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -188,7 +191,9 @@ def read_idx(path: Path) -> np.ndarray:
     try:
         content = path.read_bytes()
         if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
+            content = gzip.GzipFile(fileobj=BytesIO(content)).read(_LARGEST_IDX + 1)
+        if len(content) > _LARGEST_IDX:
+            raise DataError(f"{path}: unpacks to more than {_LARGEST_IDX // 2**20} MiB")
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: not a readable IDX file ({error})") from None
     # Two zeros, the code of unsigned bytes, the number of axes, then their lengths.

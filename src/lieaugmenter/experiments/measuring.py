@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lieaugmenter.analysis.compare import (
     absolute_cosine,
@@ -52,12 +52,13 @@ def measure(
     settings: Settings,
 ) -> dict[str, Any]:
     """Everything that a table shows of one run."""
-    experiment = experiment.run_as(method, quick=settings.quick)
+    # Judged alike, whatever an ablation has set for training.
+    experiment = experiment.run_as(Method(method.kind), quick=settings.quick)
     result: dict[str, Any] = {"experiment": experiment.name, "method": method.name, "seed": seed}
     result.update(trained.measures)
     result["train-seconds"] = trained.history.seconds
     if trained.predictor is not None:
-        result.update(_errors(method, task, trained.predictor, trained.plain))
+        result.update(_errors(method, task, trained))
         if task.generator is not None:
             audited = _AUDITED_QUICK if settings.quick else _AUDITED
             elements = _audit_elements(experiment, method, task, min(audited, len(task.x_test)))
@@ -70,21 +71,21 @@ def measure(
     return result
 
 
-def _errors(
-    method: Method, task: Task, predictor: Predictor, plain: nn.Module | None
-) -> dict[str, Any]:
+def _errors(method: Method, task: Task, trained: Trained) -> dict[str, Any]:
     """Test errors of the predictor, and how it came to predict."""
+    predictor = trained.predictor
+    assert predictor is not None  # asked by the caller
     name, error = ("accuracy", _accuracy) if task.classes else ("mse", Predictor.loss)
     test = (task.x_test, task.y_test)
     found: dict[str, Any] = {f"{name}-direct": error(predictor, *test, views=0)}
     validation = None
     if task.x_validation is not None and task.y_validation is not None:
         validation = (task.x_validation, task.y_validation)
-    if method.ours and validation is not None:
+    if method.ours and validation is not None and trained.augmenter is not None:
         # Averaging, or the augmentation as a whole, is dropped where it does harm on validation
         # data.
         found[f"{name}-averaged"] = error(predictor, *test)
-        found["inference"], _ = predictor.choose_inference(*validation, plain)
+        found["inference"], _ = predictor.choose_inference(*validation, trained.plain)
     started = time.monotonic()
     found[name] = error(predictor, *test)
     found["test-seconds"] = time.monotonic() - started

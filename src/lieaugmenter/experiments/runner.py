@@ -14,10 +14,12 @@ from lieaugmenter.experiments.training import (
     Settings,
     Trained,
     objective_of,
-    precision_of,
     train,
 )
 from lieaugmenter.runs import RunError, RunFolder, environment, read_json, write_json, write_tensors
+
+# Methods that have LieGAN's settings.
+_PUBLISHED = ("augerino", "liegan")
 
 
 def run_method(
@@ -78,7 +80,11 @@ def _configuration(
         "n_views": experiment.n_views,
         "n_generators": experiment.n_generators,
         "range": experiment.range,
-        "precision": precision_of(experiment, settings),
+        "precision": experiment.precision,
+        "warmup": experiment.warmup,
+        "prune": experiment.prune,
+        "own_views": experiment.own_views,
+        "liegan": asdict(experiment.liegan(method)) if method.kind in _PUBLISHED else None,
         "objective": asdict(objective_of(experiment, method)),
         "source": settings.source.name if settings.source else "generated",
     }
@@ -88,9 +94,10 @@ def _check_same(folder: Path, configuration: dict[str, Any]) -> None:
     """A finished run counts only for the settings that it was made with."""
     kept = read_json(folder / "config.json")
     changed = [
-        f"{key} {kept.get(key)!r}, now {value!r}"
+        f"{key} {kept[key]!r}, now {value!r}"
         for key, value in configuration.items()
-        if kept.get(key) != value
+        # What older runs do not tell was not yet to be set.
+        if key in kept and kept[key] != value
     ]
     if changed:
         raise RunError(

@@ -86,7 +86,8 @@ def train(
             yield seed, _polarized(experiment, method, task, seed, settings)
         return
     scaled = _Scaled.of(task, by_itself=method.ours)
-    if settings.stacked and experiment.stacked and len(seeds) > 1:
+    # A stack has no moment between epochs at which to prune.
+    if settings.stacked and experiment.stacked and not experiment.prune and len(seeds) > 1:
         try:
             together = _train_together(experiment, method, scaled, seeds, settings)
             yield from zip(seeds, together, strict=True)

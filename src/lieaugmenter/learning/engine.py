@@ -119,7 +119,7 @@ def fit(
     progress
         Show a progress bar on standard error.
     on_epoch
-        Called with every record.
+        Called with every record, before the checkpoint of that epoch is written.
 
     Returns
     -------
@@ -165,8 +165,7 @@ def fit(
             batches = TensorBatches(*train, batch_size, seed=seed, device=where)
         model.to(where)
         if where.type == "cuda" and precision == "bf16":
-            # The layout of the fast convolutions; other weights have no such layout.
-            model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+            lay_channels_last(model)
         learner.to(where)
         groups = [trainable(model), trainable(learner, **learner.optimizer_options)]
         made = make_optimizer(groups, lr, where, optimizer)
@@ -354,9 +353,10 @@ class _Trainer:
         self.history.records.append(record)
         self.epoch, self.step, self.seconds = self.epoch + 1, 0, 0.0
         self.sums = [0.0] * len(self.sums)
-        self._save()
+        # Before the checkpoint, which has to hold what is changed there.
         if self.on_epoch is not None:
             self.on_epoch(record)
+        self._save()
 
     @torch.no_grad()
     def _validate(self, x: Batch, y: Tensor) -> float:
@@ -526,6 +526,16 @@ def _warn_of_batch_norm(model: nn.Module) -> None:
             "samples in training; layer or group norm does not.",
             stacklevel=3,
         )
+
+
+def lay_channels_last(module: nn.Module) -> None:
+    """Store the weights of two-dimensional convolutions in the layout of the fast ones, in place.
+
+    Not by ``Module.to``, which refuses weights of five axes.
+    """
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.ndim == 4:
+            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
 
 
 def pick_device(device: str | torch.device) -> torch.device:

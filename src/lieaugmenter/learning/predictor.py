@@ -119,12 +119,16 @@ class Predictor(nn.Module):
         return best, losses[best]
 
     def generators(self) -> Tensor:
-        """The generators in the units of the data, (c, d, d).
+        """The generators in the units of the data, (c, d, d)."""
+        return self.in_units_of_data(self.augmenter.generators.detach().cpu())
+
+    def in_units_of_data(self, generators: Tensor) -> Tensor:
+        """Generators of the scaled data as those of the data, (c, d, d).
 
         A linear generator is the same in all units; the translation column of an affine one is a
         length. Of an image the pixels are scaled, but not the plane.
         """
-        generators = self.augmenter.generators.detach().cpu().clone()
+        generators = generators.clone()
         action = self.augmenter.action
         rows = action.rows
         if rows < action.dim and not isinstance(action, ImageAction):

@@ -250,7 +250,13 @@ class GeneratorBasis(nn.Module):
         (2, tensor([[[ 0., -1.],
                  [ 1.,  0.]]]))
         """
+        if not self.learnable:
+            raise ValueError("a fixed basis has nothing to prune: its entries are given")
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"fraction={fraction}: give one between 0 and 1")
         sizes = self().abs()
+        if not bool(sizes.isfinite().all()):
+            raise ValueError("the generators hold non-finite values")
         kept = (sizes >= fraction * sizes.amax((-2, -1), keepdim=True)).any(0)
         before = int(self.mask.sum())
         self.mask.mul_(kept)

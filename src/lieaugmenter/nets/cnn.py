@@ -16,6 +16,14 @@ _STEM_CHANNELS = 3
 _TENSOR_CORE_CHANNELS = 8
 
 
+# What the kernels stand for, layer by layer.
+_LAYERS = (
+    nn.Conv2d, nn.ReLU, nn.Conv2d, nn.ReLU, nn.MaxPool2d,
+    nn.Conv2d, nn.ReLU, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten,
+    nn.Linear, nn.ReLU, nn.Linear,
+)  # fmt: skip
+
+
 class CNN(nn.Module):
     """Four 3 × 3 convolutions with two max-pools between them, then two dense layers.
 
@@ -86,6 +94,8 @@ class CNN(nn.Module):
 
     def _fits_kernels(self, x: Tensor) -> bool:
         """Whether images and layers are what the kernels expect; they check nothing themselves."""
+        if tuple(map(type, (*self.features, *self.head))) != _LAYERS:
+            return False
         (weight, _), *_ = self._weights()
         return (
             x.ndim == 4
