@@ -1,0 +1,278 @@
+"""The methods that the zoo compares: functions of a task's data that return a record.
+
+A method sees the action and how outputs move; those that are `told` also see how many generators
+there are (1 where there is none). The record has `certified`, `dimension`, `generators`, `name`,
+`seconds` and `extra`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.zoo.task import ZooTask
+from lieaugmenter import fit
+from lieaugmenter.analysis.identify import LARGEST_NAMED, identify
+from lieaugmenter.analysis.polarization import Polarization, polarize
+from lieaugmenter.analysis.verdict import quality_of
+from lieaugmenter.baselines.augerino import AugerinoPlus
+from lieaugmenter.baselines.liegan import DISCRIMINATOR_RATE, Discriminator, LieGAN
+from lieaugmenter.estimators import SymmetryClassifier, SymmetryRegressor
+from lieaugmenter.learning.augmenter import LieAugmenter
+
+HELD_OUT = 0.2
+_WIDTHS = (64, 64, 64)
+_EPOCHS = 60
+_OUR_EPOCHS = 20
+_LIEGAN_EPOCHS = 40
+_POLARIZED = 800
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method and what its records mean.
+
+    Attributes
+    ----------
+    run
+        (task, x, y, seed) to a record.
+    certifies
+        Whether it ever says that there is a symmetry, or only where one would be.
+    told
+        Whether it is given the true dimension.
+    """
+
+    run: Callable[[ZooTask, Tensor, Tensor, int], dict[str, Any]]
+    certifies: bool
+    told: bool
+
+
+class SmoothMLP(nn.Module):
+    """A perceptron on flattened samples with SiLU, as in LieGG: its derivatives matter."""
+
+    def __init__(self, x: Tensor, out_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.out_shape = out_shape
+        sizes = [x[0].numel(), *_WIDTHS]
+        layers: list[nn.Module] = []
+        for before, after in pairwise(sizes):
+            layers += [nn.Linear(before, after), nn.SiLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], math.prod(out_shape)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x.flatten(1)).unflatten(1, self.out_shape)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Data to train on and to look at, targets in units in which they are of size 1."""
+
+    x: Tensor
+    y: Tensor
+    x_held: Tensor
+    y_held: Tensor
+    out_shape: tuple[int, ...]
+
+
+def _in_units(task: ZooTask, y: Tensor) -> Tensor:
+    """Labels as they are; numbers with an axis for them, of size 1 where they do not move.
+
+    A target that moves with the inputs keeps their units: scaling does not commute with
+    translations.
+    """
+    if task.classes or task.output == "same":
+        return y
+    return ((y - y.mean(0)) / y.std()).reshape(len(y), -1)
+
+
+def _split(task: ZooTask, x: Tensor, y: Tensor) -> _Split:
+    y, held = _in_units(task, y), round(HELD_OUT * len(x))
+    out_shape = (task.classes,) if task.classes else tuple(y.shape[1:])
+    return _Split(x[held:], y[held:], x[:held], y[:held], out_shape)
+
+
+def _trained(data: _Split, augmenter: LieAugmenter | None, seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = SmoothMLP(data.x, data.out_shape)
+    fit(
+        model,
+        augmenter,
+        (data.x, data.y),
+        epochs=_EPOCHS,
+        lr=3e-3,
+        seed=seed,
+        device="cpu",
+        progress=False,
+    )
+    return model.eval()
+
+
+def _name(task: ZooTask, generators: Tensor) -> str:
+    action = task.input_action()
+    if not len(generators) or action.dim > LARGEST_NAMED:
+        return ""
+    found = identify(generators, rows=action.rows, space_dim=action.space_dim)
+    return found.name if found.named else ""
+
+
+def _record(
+    task: ZooTask, generators: Tensor, start: float, *, certified: bool, **extra: Any
+) -> dict[str, Any]:
+    """The record of generators that were found; naming them is not part of the time."""
+    seconds = time.perf_counter() - start
+    return {
+        "certified": certified,
+        "dimension": len(generators),
+        "generators": generators.tolist(),
+        "name": _name(task, generators),
+        "seconds": seconds,
+        "extra": extra,
+    }
+
+
+def largest_gap(spectrum: Tensor) -> int:
+    """How many values lie below the largest ratio between neighbours: never none, never all.
+
+    >>> largest_gap(torch.tensor([1e-6, 2e-6, 0.1, 1.0]))
+    2
+    """
+    logs = spectrum.double().clamp_min(1e-30).log()
+    return int(logs.diff().argmax()) + 1 if len(logs) > 1 else 1
+
+
+def _polarized(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> tuple[Polarization, float]:
+    """The spectrum of a plain network on held-out inputs, and the network's quality."""
+    data = _split(task, x, y)
+    model = _trained(data, None, seed)
+
+    def probabilities(inputs: Tensor) -> Tensor:
+        # Cross-entropy leaves a number common to all logits open, probabilities do not.
+        return model(inputs).softmax(-1)
+
+    found = polarize(
+        probabilities if task.classes else model,
+        data.x_held[:_POLARIZED],
+        action=task.input_action(),
+        output=task.output_action(),
+    )
+    with torch.no_grad():
+        return found, quality_of(model(data.x_held), data.y_held)
+
+
+def liegg_gap(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+    """LieGG with the largest gap of the spectrum as the dimension. It cannot say none."""
+    start = time.perf_counter()
+    found, quality = _polarized(task, x, y, seed)
+    generators = found.span(largest_gap(found.spectrum))
+    return _record(
+        task, generators, start, certified=True, quality=quality, spectrum=found.spectrum.tolist()
+    )
+
+
+def liegg_known(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+    """LieGG told how many generators there are."""
+    start = time.perf_counter()
+    found, quality = _polarized(task, x, y, seed)
+    generators = found.span(_told(task))
+    return _record(
+        task, generators, start, certified=False, quality=quality, spectrum=found.spectrum.tolist()
+    )
+
+
+def _told(task: ZooTask) -> int:
+    return max(task.dimension, 1)
+
+
+def augerino(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+    """Augerino+ told how many generators there are."""
+    start = time.perf_counter()
+    data = _split(task, x, y)
+    augmenter = AugerinoPlus(
+        task.action,
+        task.dim,
+        _told(task),
+        task.output_action(),
+        generator=torch.Generator().manual_seed(seed),
+    )
+    model = _trained(data, augmenter, seed)
+    with torch.no_grad():
+        quality = quality_of(model(data.x_held), data.y_held)
+    generators = augmenter.generators.detach()
+    return _record(task, generators, start, certified=False, quality=quality)
+
+
+def liegan(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+    """LieGAN told how many generators there are; it uses all data, for it predicts nothing."""
+    start = time.perf_counter()
+    outputs, y = task.classes or y[0].numel(), _in_units(task, y)
+    game = LieGAN(
+        task.action,
+        task.dim,
+        _told(task),
+        task.output_action(),
+        generator=torch.Generator().manual_seed(seed),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        discriminator = Discriminator(x[0].numel(), outputs, width=128)
+    fit(
+        discriminator,
+        game,
+        (x, y),
+        epochs=_LIEGAN_EPOCHS,
+        lr=DISCRIMINATOR_RATE,
+        schedule="constant",
+        seed=seed,
+        device="cpu",
+        progress=False,
+    )
+    return _record(task, game.generators.detach(), start, certified=False)
+
+
+def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+    """The estimators of this library, told how many generators there are."""
+    start = time.perf_counter()
+    settings: dict[str, Any] = {
+        # For images too: the other methods have a perceptron, and 12 × 12 pixels are few.
+        "network": "mlp",
+        "action": task.action,
+        "output": task.output,
+        "n_generators": _told(task),
+        "hidden": _WIDTHS,
+        "epochs": _OUR_EPOCHS,
+        "device": "cpu",
+        "random_state": seed,
+    }
+    estimator = SymmetryClassifier if task.classes else SymmetryRegressor
+    model = estimator(**settings).fit(x.numpy(), y.numpy())
+    verdict = model.verdict_
+    return {
+        "certified": verdict.outcome == "certified",
+        "dimension": verdict.dimension,
+        "generators": model.generators_.tolist(),
+        "name": verdict.group or "",
+        "seconds": time.perf_counter() - start,
+        "extra": {
+            "outcome": verdict.outcome,
+            "defect": verdict.defect,
+            "upper": verdict.upper,
+            "quality": verdict.quality,
+        },
+    }
+
+
+METHODS: dict[str, Method] = {
+    "liegg-gap": Method(liegg_gap, certifies=True, told=False),
+    "liegg-known": Method(liegg_known, certifies=False, told=True),
+    "augerino": Method(augerino, certifies=False, told=True),
+    "liegan": Method(liegan, certifies=False, told=True),
+    "ours": Method(ours, certifies=True, told=True),
+}
