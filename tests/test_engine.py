@@ -364,6 +364,24 @@ def test_captured_step_gives_the_numbers_of_the_plain_one(loader: bool) -> None:
     assert_same_to_the_bit(*results)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_after_a_step_that_cannot_be_captured_others_can() -> None:
+    class Waits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x) * float(x.detach().abs().max())
+
+    _, augmenter = build()
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        fit(Waits(), augmenter, ring(200), epochs=1, progress=False, device="cuda")
+    assert float(torch.randn(100, device="cuda").std()) > 0
+    model, augmenter = build()
+    fit(model, augmenter, ring(200), epochs=1, progress=False, device="cuda")
+
+
 def test_loader_without_a_length_is_named() -> None:
     class Endless(IterableDataset):
         def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:

@@ -54,11 +54,13 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
     if not results:
         raise RunError(f"{folder} holds no finished run of {experiment.name}")
     assert settings is not None  # there is at least one run
-    shared = ("quick", "epochs", "batch_size", "lr", "hidden", "n_views", "range", "source")
+    shared = (
+        "quick", "epochs", "batch_size", "lr", "own_lr", "hidden", "n_views", "range", "source",
+    )  # fmt: skip
     return {
         "experiment": experiment.name,
         "title": experiment.title,
-        "settings": {**{key: settings[key] for key in shared}, "workers": workers},
+        "settings": {**{key: settings.get(key) for key in shared}, "workers": workers},
         "environment": environment,
         "results": results,
     }

@@ -76,6 +76,7 @@ def _configuration(
         "epochs": experiment.epochs,
         "batch_size": experiment.batch_size,
         "lr": experiment.lr,
+        "own_lr": experiment.own_lr,
         "hidden": list(experiment.hidden),
         "n_views": experiment.n_views,
         "n_generators": experiment.n_generators,

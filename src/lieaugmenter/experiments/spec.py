@@ -118,6 +118,8 @@ class Experiment:
         Entries of the generators that may differ from zero, by variant; all where none is given.
     precision
         Of the network on a GPU; a CPU always has float32.
+    own_lr
+        Learning rate of this project's runs; the paper's unless given.
     own_views
         Elements that this project's runs average over; as many as in training unless given.
     warmup
@@ -127,6 +129,9 @@ class Experiment:
         a third of training; 0 keeps all.
     stacked
         Whether the seeds of a method are trained as one model.
+    base, unchanged
+        Of an ablation: the experiment that it varies, and the value there of each setting. These
+        runs are not repeated; results of the base stand for them.
     """
 
     name: str
@@ -148,10 +153,13 @@ class Experiment:
     quick_epochs: int = 2
     quick_views: int = 10
     precision: str = "float32"
+    own_lr: float | None = None
     own_views: int | None = None
     warmup: float = 0.15
     prune: float = 0.0
     stacked: bool = True
+    base: str = ""
+    unchanged: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def method(self, name: str) -> Method:
         """The method of that name."""

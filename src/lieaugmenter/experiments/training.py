@@ -121,7 +121,7 @@ def _options(experiment: Experiment, method: Method, settings: Settings) -> dict
     return {
         "epochs": experiment.epochs,
         "batch_size": experiment.batch_size,
-        "lr": experiment.lr,
+        "lr": (experiment.own_lr if method.ours else None) or experiment.lr,
         "schedule": "cosine" if method.ours else "constant",
         "precision": precision_of(experiment, settings),
         "device": settings.device,

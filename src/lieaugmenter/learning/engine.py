@@ -463,6 +463,11 @@ class CapturedStep:
             torch.cuda.current_stream().wait_stream(side)
             with torch.cuda.graph(self.graph):
                 self.terms = step(*self.inputs)
+        except RuntimeError:
+            # They would go on believing that a graph is being recorded.
+            for generator in (_device_generator(), *generators):
+                _renew(generator)
+            raise
         finally:
             with torch.no_grad():
                 for tensor in _filled(state()):
@@ -488,6 +493,16 @@ class CapturedStep:
     @staticmethod
     def _tensors(inputs: Sequence[Batch]) -> list[Tensor]:
         return [tensor for batch in inputs for tensor in tensors_of(batch)]
+
+
+def _device_generator() -> torch.Generator:
+    """The source of random numbers of the current device."""
+    return torch.cuda.default_generators[torch.cuda.current_device()]
+
+
+def _renew(generator: torch.Generator) -> None:
+    """Give a generator a state that no graph knows."""
+    generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())
 
 
 def _filled(tensors: list[Tensor]) -> list[Tensor]:

@@ -43,7 +43,7 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
-        return self.layers(x.flatten(1)).view(len(x), *self.out_shape)
+        return self.layers(x.flatten(1)).view(x.shape[0], *self.out_shape)
 
 
 def _lying(layer: nn.Linear) -> nn.Linear:

@@ -8,9 +8,33 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 try:
-    from transformers import ViTConfig, ViTForImageClassification
+    from transformers import AttentionInterface, ViTConfig, ViTForImageClassification
 except ImportError as error:
     raise ImportError("the Vision Transformer needs: pip install 'lieaugmenter[vision]'") from error
+
+_PLAIN = "lieaugmenter-plain"
+
+
+def _attention(
+    module: nn.Module,
+    query: Float[Tensor, "batch heads tokens size"],
+    key: Float[Tensor, "batch heads tokens size"],
+    value: Float[Tensor, "batch heads tokens size"],
+    attention_mask: None,
+    *,
+    scaling: float,
+    **others: Any,
+) -> tuple[Tensor, Tensor]:
+    """Every token looks at all tokens.
+
+    Fused attention has no forward-mode derivative, which the Lie derivative needs. The library's
+    written-out one makes a mask with a copy from the CPU, which a CUDA graph cannot record.
+    """
+    weights = (query @ key.mT * scaling).softmax(-1)
+    return (weights.to(value.dtype) @ value).transpose(1, 2), weights
+
+
+AttentionInterface.register(_PLAIN, _attention)
 
 
 class VisionTransformer(nn.Module):
@@ -70,8 +94,7 @@ class VisionTransformer(nn.Module):
             "hidden_dropout_prob": 0.0,
             "attention_probs_dropout_prob": 0.0,
             "num_labels": n_outputs,
-            # Fused attention has no forward-mode derivative, which the Lie derivative needs.
-            "attn_implementation": "eager",
+            "attn_implementation": _PLAIN,
         }
         self.body = ViTForImageClassification(ViTConfig(**settings))
 

@@ -50,13 +50,18 @@ _SEVERAL = (
 
 def values_of(experiment: Experiment) -> dict[str, list[float]]:
     """What an experiment varies, and the values of it, in order."""
-    found: dict[str, list[float]] = {}
+    found: dict[str, set[float]] = {}
     for method in experiment.methods:
         if method.setting is not None:
             name, value = method.setting
-            if value not in found.setdefault(name, []):
-                found[name].append(value)
-    return found
+            found.setdefault(name, {experiment.unchanged[name]}).add(value)
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def ways_of(experiment: Experiment, name: str) -> list[str]:
+    """The ways in which a setting is varied."""
+    found = {method.kind for method in experiment.methods if (method.setting or ("",))[0] == name}
+    return [kind for kind in WAYS if kind in found]
 
 
 def method_at(kind: str, name: str, value: float) -> Method:
@@ -80,7 +85,8 @@ def ablation_tables(finished: Finished) -> list[str]:
 
 def _ablation_table(finished: Finished, name: str, values: Sequence[float]) -> str:
     with_paper = name == "range"
-    columns = (["paper"] if with_paper else []) + list(WAYS.values())
+    ways = ways_of(finished.experiment, name)
+    columns = (["paper"] if with_paper else []) + [WAYS[kind] for kind in ways]
     heads = [f"{measure}: {column}" for measure in ("accuracy", "cosine") for column in columns]
     lines = [f"| {SYMBOLS[name]} | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
     for value in values:
@@ -89,7 +95,7 @@ def _ablation_table(finished: Finished, name: str, values: Sequence[float]) -> s
             if with_paper:
                 row = method_at("lieaugmenter", name, value).row
                 cells.append(as_text(paper_value(finished.experiment, row, measure.key), measure))
-            cells += [cell(finished, method_at(kind, name, value), measure) for kind in WAYS]
+            cells += [cell(finished, method_at(kind, name, value), measure) for kind in ways]
         lines.append(f"| {value:g} | {' | '.join(cells)} |")
     said = {"range": [_WRAP], "generators": [_SEVERAL]}.get(name, [])
     return "\n\n".join(["\n".join(lines), *said])

@@ -195,6 +195,19 @@ def measures_of(experiment: Experiment) -> tuple[Measure, ...]:
     return IMAGE_MEASURES if of_images(experiment) else VECTOR_MEASURES
 
 
+def _unchanged(folder: Path, experiment: Experiment) -> list[dict[str, Any]]:
+    """Runs of the experiment that an ablation varies, under the names they would have in it."""
+    path = folder / f"{experiment.base}.json"
+    if not experiment.base or not path.is_file():
+        return []
+    varied = {(method.kind, method.setting[0]) for method in experiment.methods if method.setting}
+    return [
+        {**result, "method": Method(kind, f"{name}-{experiment.unchanged[name]:g}").name}
+        for kind, name in sorted(varied)
+        for result in of_method(read_json(path)["results"], kind)
+    ]
+
+
 @dataclass(frozen=True)
 class Finished:
     """An experiment and the file of its results."""
@@ -211,9 +224,8 @@ class Finished:
         if not path.is_file():
             return None
         content = read_json(path)
-        return cls(
-            experiment, content["settings"], content["environment"] or {}, content["results"]
-        )
+        results = content["results"] + _unchanged(folder, experiment)
+        return cls(experiment, content["settings"], content["environment"] or {}, results)
 
     @property
     def quick(self) -> bool:

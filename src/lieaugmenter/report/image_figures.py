@@ -28,6 +28,7 @@ from lieaugmenter.report.ablations import (
     method_at,
     sample_kinds,
     values_of,
+    ways_of,
 )
 from lieaugmenter.report.comparison import (
     ACCURACY,
@@ -327,14 +328,14 @@ def _ablation_curves(
     finished: Finished, name: str, values: Sequence[float], *, cosine: bool
 ) -> list[Curve]:
     curves = []
-    for kind, words in WAYS.items():
+    for kind in ways_of(finished.experiment, name):
         points = []
         for value in values:
             measure = closeness(name, value) if cosine else ACCURACY
             found = finished.statistic(method_at(kind, name, value), measure.key)
             points += [] if found is None else [(value, found)]
         marker = _MARKERS.get(kind, "o")
-        curves.append(Curve(f"ours, {words}", COLOURS[kind], points, marker))
+        curves.append(Curve(f"ours, {WAYS[kind]}", COLOURS[kind], points, marker))
     if name == "range":
         curves.append(Curve("paper", INK, _ranges_of_paper(cosine=cosine), "D", ":"))
     return curves

@@ -46,8 +46,8 @@ def ablations_section(finished: Finished) -> str:
             settings_line(finished),
             "Everything but the setting of the table is as in the section on digits at all angles: "
             f"{finished.experiment.n_views} views, γ = {finished.experiment.range:g}, and the "
-            "weights of the objective. The paper has numbers for γ only; of the other ablations it "
-            "shows pictures.",
+            "weights of the objective; rows with these values are the runs of that section. The "
+            "paper has numbers for γ only; of the other ablations it shows pictures.",
             *ablation_tables(finished),
             *pictures(image_captions(finished)),
         ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lieaugmenter.experiments.spec import Experiment
 from lieaugmenter.report.comparison import (
@@ -73,7 +74,7 @@ def settings_line(finished: Finished) -> str:
     line = (
         f"`lieaugmenter reproduce {finished.experiment.name}`: {seed_count(len(finished.seeds))} "
         f"({seeds}), {settings['epochs']} epochs, batches of {settings['batch_size']}, learning "
-        f"rate {settings['lr']:g}, {_network_words(finished)}{'' if varied else views}; "
+        f"rate {_rate_words(settings)}, {_network_words(finished)}{'' if varied else views}; "
         f"{_data_words(finished)}. {device_of(finished)}, "
         f"torch {environment.get('torch', 'unknown')}, "
         f"lieaugmenter {environment.get('lieaugmenter', 'unknown')}, "
@@ -85,6 +86,11 @@ def settings_line(finished: Finished) -> str:
             f"compared.**\n\n{line}"
         )
     return line
+
+
+def _rate_words(settings: Mapping[str, Any]) -> str:
+    own = settings.get("own_lr")
+    return f"{settings['lr']:g}" + (f" ({own:g} with own settings)" if own else "")
 
 
 def _network_words(finished: Finished) -> str:
