@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from lieaugmenter import testing
 from lieaugmenter.actions import InvariantAction, VectorAction
-from lieaugmenter.baselines.emlp import EMLP, equivariant_maps
+from lieaugmenter.baselines.emlp import EMLP
 from lieaugmenter.data.dynamics import true_generator, two_body
 from lieaugmenter.lie import catalogue
 from lieaugmenter.nets import MLP
+from lieaugmenter.nets.equivariant import equivariant_maps
 
 ROTATION = true_generator()
 ALGEBRAS = {

@@ -52,6 +52,7 @@ def test_no_name_became_public_by_accident() -> None:
         "actions",
         "baselines",
         "experiments",
+        "export",
         "analysis",
         "cli",
         "data",

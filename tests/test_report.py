@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import math
 import re
 import subprocess
@@ -16,6 +19,17 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from report_cases import (
+    KINDS,
+    history,
+    image_findings,
+    noisy,
+    nothing_findings,
+    orbits_findings,
+    points_findings,
+    table,
+    verdict,
+)
 from torch import Tensor
 
 pytest.importorskip("matplotlib")
@@ -23,95 +37,19 @@ pytest.importorskip("matplotlib")
 import matplotlib
 
 from lieaugmenter.analysis.verdict import Verdict
-from lieaugmenter.data.dynamics import FEATURES, true_generator, two_body
-from lieaugmenter.lie.catalogue import lift, scaling, se, so, translations
+from lieaugmenter.lie.catalogue import lift, se, so, translations
 from lieaugmenter.report import orbits, plots
 from lieaugmenter.report.findings import Findings
+from lieaugmenter.report.heatmaps import heatmaps
 from lieaugmenter.report.html import format_value, render, write_report
 from lieaugmenter.runs import RunFolder, read_json
 
-SECTIONS = ("verdict", "numbers", "generators", "action", "training", "reproduce")
+SECTIONS = ("verdict", "move", "dimensions", "predictor", "training", "numbers", "reproduce")
+OF_WHAT_WAS_FOUND = ("generators", "departure", "algebra")
 HOSTILE = "<script>alert(1)</script>"
 MATHS = ("$x^2$", "_a$b", r"\frac{1}{", "a & b", 'id="x"', "]]>", "温度", "two\nlines")
-
-
-def verdict(outcome: str = "inconclusive", dimension: int = 1) -> Verdict:
-    return Verdict(outcome, None, dimension, 0.0231234, 0.0291, 0.998, ["A reason.", "Another."])
-
-
-def history(epochs: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "epoch": epoch,
-            "prediction": math.exp(-epoch),
-            "equivariance": 3 * math.exp(-epoch / 2),
-            "sparsity": 9.0,
-            "validation": math.exp(-epoch / 2) if epoch % 2 else None,
-            "lr": 1e-3,
-            "range": min(2.0, 0.5 * epoch),
-            "seconds": 0.1,
-        }
-        for epoch in range(1, epochs + 1)
-    ]
-
-
-def noisy(basis: Tensor) -> Tensor:
-    noise = torch.randn(basis.shape, generator=torch.Generator().manual_seed(0))
-    return basis + 0.02 * noise
-
-
-@cache
-def orbits_findings() -> Findings:
-    return Findings(
-        title="Two bodies",
-        sentence="One rotation was found.",
-        verdict=verdict(),
-        generators=-noisy(true_generator()),
-        ranges=[2.0],
-        action="vector",
-        feature_names=list(FEATURES),
-        samples=two_body(4, 4).x_train,
-        truth=true_generator(),
-        history=history(20),
-        numbers={"test loss": 1.23456e-5, "samples": 72},
-        settings={"action": "vector", "objective": {"prediction": 1.0}, "widths": [64, 64]},
-        environment={"torch": "2.13"},
-        command="lieaugmenter demo --seed 0",
-    )
-
-
-def points_findings() -> Findings:
-    cloud = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(1))
-    return replace(
-        orbits_findings(),
-        title="Clouds",
-        verdict=verdict("refuted", 3),
-        generators=noisy(lift(so(3))),
-        ranges=[1.0, 2.0, 0.5],
-        action="affine",
-        feature_names=["x", "y", "z"],
-        samples=cloud,
-        truth=lift(so(3)),
-    )
-
-
-def image_findings(channels: int = 1, side: int = 8) -> Findings:
-    pixels = torch.rand(3, channels, side, side, generator=torch.Generator().manual_seed(2))
-    return replace(
-        orbits_findings(),
-        title="Digits",
-        verdict=Verdict("certified", "so(2)", 1, 0.01, 0.02, 0.97, []),
-        generators=noisy(lift(so(2))),
-        action="image",
-        feature_names=["x", "y", "1"],
-        samples=pixels,
-        truth=None,
-        history=[],
-        command=None,
-    )
-
-
-KINDS = {"vector": orbits_findings, "affine": points_findings, "image": image_findings}
+# What the page itself runs: its script, and the data that the script reads.
+OWN_SCRIPTS = 2
 
 
 @cache
@@ -128,15 +66,20 @@ class TestEveryPage:
     def test_has_all_sections_and_pictures(self, kind: str) -> None:
         page, findings = page_of(kind), KINDS[kind]()
         for section in SECTIONS:
-            assert f'<section id="{section}"' in page
-        assert page.count("<svg") == 3
+            assert f' id="{section}"' in page
+        for section in OF_WHAT_WAS_FOUND:
+            assert (f' id="{section}"' in page) == bool(len(findings.generators))
         assert findings.title in page
         assert findings.verdict.outcome in page
         assert all(reason in page for reason in findings.verdict.reasons)
 
-    def test_loads_nothing_and_runs_nothing(self, kind: str) -> None:
+    def test_loads_nothing_and_runs_only_its_own_script(self, kind: str) -> None:
         page = page_of(kind)
-        assert "<script" not in page.lower()
+        scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, flags=re.DOTALL)
+        assert len(scripts) == (OWN_SCRIPTS if KINDS[kind]().sweep else 0)
+        for text in scripts[1:]:
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            assert f"script-src 'sha256-{digest}'" in page
         assert "javascript:" not in page.lower()
         assert "@import" not in page
         without_names = re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
@@ -145,6 +88,9 @@ class TestEveryPage:
         targets = re.findall(r'(?:\bsrc|\bhref)="([^"]*)"', page)
         assert all(target.startswith(("#", "data:")) for target in targets)
         assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page))
+
+    def test_is_small(self, kind: str) -> None:
+        assert len(page_of(kind).encode()) < 1_000_000
 
     def test_names_every_id_once_and_refers_to_its_own(self, kind: str) -> None:
         page = page_of(kind)
@@ -191,11 +137,22 @@ def test_strings_are_text_wherever_they_stand() -> None:
         command=HOSTILE,
     )
     page = render(hostile)
-    assert "<script" not in page
+    assert page.count("<script") == OWN_SCRIPTS
     assert "{{ 7 * 7 }}" in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 11
     for picture in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
         ElementTree.fromstring(picture)
+
+
+def test_names_in_the_data_of_the_slider_cannot_end_it() -> None:
+    kept = image_findings().sweep
+    assert kept is not None
+    hostile = replace(kept, outputs=["</script>" + HOSTILE, "<!--", "&amp;"], targets=[HOSTILE] * 3)
+    page = render(replace(image_findings(), sweep=hostile))
+    data = re.search(r'<script type="application/json" id="sweep">(.*?)</script>', page)
+    assert data is not None
+    assert json.loads(data[1])["outputs"] == hostile.outputs
+    assert page.count("<script") == page.count("</script") == OWN_SCRIPTS
 
 
 @pytest.mark.parametrize("name", MATHS)
@@ -209,7 +166,8 @@ def test_feature_names_are_drawn_as_they_are(name: str) -> None:
         samples=torch.ones(2, 2),
     )
     shown = plots.clean(name)
-    assert shown in text_of(plots.generator_heatmaps(findings))
+    assert heatmaps(findings)[0][0].names[0] == shown
+    assert shown in unescape(render(findings))
     assert shown in text_of(orbits.orbits(findings))
 
 
@@ -234,48 +192,108 @@ def test_writing_leaves_nothing_but_the_report(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["report.html"]
 
 
+def titles_of(findings: Findings) -> list[list[str]]:
+    return [[shown.title for shown in row] for row in heatmaps(findings)]
+
+
 def test_learned_generators_are_matched_to_the_true_ones() -> None:
-    findings = replace(
-        points_findings(), generators=torch.stack([lift(so(3))[1], -lift(so(3))[0], lift(so(3))[2]])
-    )
-    words = text_of(plots.generator_heatmaps(findings))
-    assert words.index("−L2, learned") < words.index("L1, learned") < words.index("L3, learned")
-    assert words.count("cosine similarity 1.0000") == 3
+    x, y, z = so(3)
+    findings = replace(points_findings(), generators=torch.stack([y, -x, z]), truth=so(3))
+    exactly = "difference · cosine 1.0000"
+    assert titles_of(findings) == [
+        ["−L2, learned", "true", exactly],
+        ["L1, learned", "true", exactly],
+        ["L3, learned", "true", exactly],
+    ]
     assert "true span: 1.0000" in render(findings)
 
 
 def test_fewer_learned_than_true_ones_are_shown_without_a_difference() -> None:
-    findings = replace(
-        points_findings(), generators=noisy(lift(so(3)))[:1], truth=se(3), ranges=[1.0]
-    )
-    words = text_of(plots.generator_heatmaps(findings))
-    assert "difference" not in words
-    assert "true 6 of 6" in words
+    findings = replace(points_findings(), generators=noisy(lift(so(3)))[:1], truth=se(3))
+    learned, true = titles_of(findings)
+    assert learned == ["L1, learned"]
+    assert true[-1] == "true 6 of 6"
     assert "fewer than the 6 true ones" in render(findings)
 
 
-def test_without_truth_nothing_is_compared() -> None:
-    words = text_of(plots.generator_heatmaps(replace(orbits_findings(), truth=None)))
-    assert "L1, learned" in words
-    assert "true" not in words
+def test_without_truth_the_exact_algebra_stands_beside() -> None:
+    findings = points_findings()
+    assert findings.truth is None
+    learned, nearest, difference = heatmaps(findings)[0]
+    assert (learned.title, nearest.title) == ("L1, learned", "nearest in the named algebra")
+    diagonal = [row[i] for i, row in enumerate(nearest.rows)]
+    assert {cell.sign for cell in diagonal} == {"zero"}
+    assert max(cell.share for row in difference.rows for cell in row) < 10
 
 
-@pytest.mark.parametrize(
-    ("generator", "affine", "planes"),
-    [
-        (true_generator()[0], False, [(0, 1), (2, 3), (4, 5)]),
-        (noisy(true_generator())[0], False, [(0, 1), (2, 3), (4, 5)]),
-        (scaling(2)[0], False, [(0,), (1,)]),
-        (lift(so(3))[1], True, [(0, 2)]),
-        (translations(2)[0], True, [(0, 1)]),
-        (translations(1)[0], True, [(0,)]),
-        (torch.zeros(3, 3), False, []),
-    ],
-)
-def test_planes_are_those_that_the_generator_moves(
-    generator: Tensor, affine: bool, planes: list[tuple[int, ...]]
-) -> None:
-    assert orbits.moving_planes(generator, affine=affine) == planes
+def test_without_truth_or_name_nothing_is_compared() -> None:
+    findings = replace(points_findings(), exact=None)
+    assert titles_of(findings) == [["L1, learned", "L2, learned", "L3, learned"]]
+
+
+def test_heat_map_has_the_sign_and_size_of_its_entries() -> None:
+    matrix = torch.tensor([[[0.0, -2.0], [1.0, 1e-9]]])
+    ((shown,),) = heatmaps(replace(orbits_findings(), generators=matrix, truth=None))
+    cells = [[(cell.text, cell.share, cell.sign) for cell in row] for row in shown.rows]
+    assert cells == [
+        [("0", 0, "zero"), ("−2.00", 100, "minus")],
+        [("1.00", 50, "plus"), ("0", 0, "zero")],
+    ]
+
+
+def test_a_large_generator_is_a_picture_with_its_first_and_last_name() -> None:
+    names = [f"sensor {i}" for i in range(40)]
+    findings = replace(
+        orbits_findings(), generators=noisy(so(40)[:1]), truth=None, feature_names=names
+    )
+    ((shown,),) = heatmaps(findings)
+    assert shown.rows == []
+    assert shown.picture.startswith("data:image/png;base64,")
+    assert "from sensor 0 to sensor 39" in render(findings)
+
+
+def test_structure_constants_and_killing_spectrum_are_those_of_the_algebra() -> None:
+    page = render(replace(points_findings(), generators=so(3)))
+    assert "[L₁, L₂] =</span> 1 L₃" in page
+    # The Killing form of so(3) in a basis of norm 1 is -1 in all three directions.
+    assert page.count('<li class="minus"><i style="--share:100"></i><span class="number">−1<') == 3
+
+
+def test_rows_of_the_table_are_compared_with_no_generators() -> None:
+    rows = table(2, [0.02, 0.05])
+    page = render(replace(points_findings(), table=rows))
+    assert "−50 %" in page
+    assert (
+        len(re.findall(r'<tr class="chosen" aria-current="true">\s*<td class="lead">2<', page)) == 1
+    )
+    assert "seeds agree" not in page
+
+
+def test_spectrum_draws_every_dimension_between_exact_and_arbitrary() -> None:
+    words = text_of(plots.spectrum(orbits_findings()))
+    for part in ("arbitrary direction", "bound 0.1", "number of generators"):
+        assert part in words
+    assert "No defect" in text_of(plots.spectrum(replace(orbits_findings(), table=[], spectrum=[])))
+
+
+def test_departure_is_drawn_for_each_generator_and_for_random_ones() -> None:
+    words = text_of(plots.departure_curves(points_findings()))
+    for part in ("L1", "L2", "L3", "random generators", "prediction error"):
+        assert part in words
+
+
+def test_nothing_found_says_so_and_shows_what_was_looked_at() -> None:
+    page = render(nothing_findings())
+    assert "No generator was found" in page
+    assert 'type="range"' not in page
+    assert page.count("<svg") == 2
+    assert "Spectrum" in page
+
+
+def test_colours_of_pictures_follow_the_page() -> None:
+    picture = plots.svg(plots.spectrum(orbits_findings()))
+    assert "var(--quiet, #6b7280)" in picture
+    assert not re.search(r"(?<!, )#6b7280", picture)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +337,10 @@ def test_unusual_findings_still_make_a_page(
     findings = Findings(
         "t", "s", verdict(), generators, [2.0] * len(generators), action, [], samples
     )
-    assert render(findings).count("<svg") == 3
+    page = render(findings)
+    # The motion and the training; no spectrum, because nothing was measured.
+    assert page.count("<svg") == 2
+    assert 'type="range"' not in page
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The command line: demo, discover, resume, report, doctor, reproduce.
+"""The command line: demo, discover, resume, report, export, doctor, check, reproduce.
 
-Results go to standard output, progress to standard error. Exit codes: 0 done, 2 bad input (one
-message, never a traceback), 3 inconclusive with --strict, 130 interrupted.
+Results go to standard output, progress to standard error. Exit codes: 0 done, 1 a check above its
+limit, 2 bad input (one message, never a traceback), 3 inconclusive with --strict, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ except ImportError:
     sys.exit("the command line needs: pip install 'lieaugmenter[cli]'")
 
 import lieaugmenter
+from lieaugmenter.analysis.audit import audit
 from lieaugmenter.analysis.compare import absolute_cosine, frobenius_projection
-from lieaugmenter.data.checkup import examine
+from lieaugmenter.analysis.models import load_model
+from lieaugmenter.data.checkup import examine, non_finite_message
 from lieaugmenter.data.dynamics import FEATURES, TwoBody, two_body
 from lieaugmenter.data.files import DataError, Table, read_data
 from lieaugmenter.data.images import digits
@@ -36,13 +38,16 @@ from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.catalogue import EXPERIMENTS, find_experiment
 from lieaugmenter.experiments.results import summary, write_results
 from lieaugmenter.experiments.runner import Settings, run_method
+from lieaugmenter.export import manifest_of_run, save_manifest
 from lieaugmenter.learning import Objective, TrainingDiverged
+from lieaugmenter.learning.augmenter import make_action, make_output
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import write_report
-from lieaugmenter.runs import RunError, RunFolder, read_json, write_json
+from lieaugmenter.runs import RunError, RunFolder, read_json, write_atomically, write_json
 
+ABOVE_LIMIT = 1
 BAD_INPUT = 2
 INCONCLUSIVE = 3
 INTERRUPTED = 130
@@ -219,11 +224,46 @@ def report(
     out
         The .html file; report.html in the run folder unless given.
     """
-    folder = RunFolder.open(run)
-    if not folder.finished:
-        raise RunError(f"{run} is not finished; first: lieaugmenter resume {run}")
+    folder = _finished(run)
     path = write_report(Findings.load(folder), out or folder.path / "report.html")
     _answer({"report": str(path)}, as_json=json, text=f"report: {path}")
+    return 0
+
+
+@app.command
+def export(
+    run: Path,
+    *,
+    to: Literal["json", "latex", "sympy"] = "json",
+    learned: Annotated[bool, Parameter(negative="")] = False,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    json: Json = False,
+) -> int:
+    """Print what a finished run found in another form, or write it to a file.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    to
+        A manifest in JSON, a table for a LaTeX document, or matrices of SymPy.
+    learned
+        Formulas of the generators as learned, also where the algebra has a name.
+    out
+        The file. A manifest is two: its tensors lie beside it as .safetensors.
+    """
+    manifest = manifest_of_run(_finished(run))
+    content = manifest.export(to, **({"exact": False} if learned and to != "json" else {}))
+    text = jsonlib.dumps(content, indent=2, ensure_ascii=False) if to == "json" else str(content)
+    if out is None:
+        # Not on the console, which would take a name between colons for an emoji.
+        print(jsonlib.dumps({to: text}) if json and to != "json" else text)
+        return 0
+    if to == "json":
+        out = save_manifest(manifest, out)
+    else:
+        write_atomically(out, text + "\n")
+    _answer({"export": str(out)}, as_json=json, text=f"export: {out}")
     return 0
 
 
@@ -258,6 +298,68 @@ def doctor(data: Path, *, target: str = "y", size: Size = None, json: Json = Fal
         lines.append("nothing to remark")
     _answer(facts, as_json=json, text="\n".join(lines))
     return BAD_INPUT if any(note.level == "error" for note in notes) else 0
+
+
+@app.command
+def check(
+    model: str,
+    data: Path,
+    *,
+    group: str,
+    axes: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
+    target: str | None = None,
+    action: Action = "vector",
+    output: Literal["invariant", "same"] = "invariant",
+    worst: int = 5,
+    fail_above: float | None = None,
+    seed: int = 0,
+    size: Size = None,
+    json: Json = False,
+) -> int:
+    """Measure how equivariant a trained model is under a group.
+
+    Parameters
+    ----------
+    model
+        A TorchScript file, a run folder, or file.py:name, which runs that file.
+    data
+        Samples: an .npz with X, a .csv or .parquet table, or class folders of images.
+    group
+        Such as "so(3)", "se(3)" or "so(1,3)"; or a run folder, or a .json with generators.
+    axes
+        The coordinates that it moves, all unless given; several times as many as it needs for
+        vectors that move alike.
+    target
+        Columns to leave out; all columns are inputs without it.
+    action
+        How elements move X.
+    output
+        Whether the model's outputs stay or move with X.
+    worst
+        How many of the worst samples to list.
+    fail_above
+        Exit with 1 when the largest defect is above this.
+    seed
+        Of the random generators that it is compared with, and of the bootstrap.
+    """
+    table = read_data(data, target, size=size)
+    trouble = non_finite_message(table.x, table.feature_names if table.x.ndim == 2 else None)
+    if trouble:
+        raise DataError(f"{data}: {trouble}")
+    moves = make_action(action, table.x.shape[-1])
+    found = audit(
+        load_model(model),
+        torch.from_numpy(np.ascontiguousarray(table.x)).float(),
+        group=group,
+        action=moves,
+        output=make_output(output, moves),
+        axes=axes,
+        worst=worst,
+        seed=seed,
+    )
+    _answer({"model": model, **found.to_json()}, as_json=json, text=str(found))
+    failed = fail_above is not None and (found.defect is None or found.defect > fail_above)
+    return ABOVE_LIMIT if failed else 0
 
 
 @app.command
@@ -639,6 +741,13 @@ def _conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: b
 
 
 # -- small things ----------------------------------------------------------------------------------
+
+
+def _finished(run: Path) -> RunFolder:
+    folder = RunFolder.open(run)
+    if not folder.finished:
+        raise RunError(f"{run} is not finished; first: lieaugmenter resume {run}")
+    return folder
 
 
 def _make_folder(path: Path) -> None:

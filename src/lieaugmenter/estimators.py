@@ -29,6 +29,7 @@ from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.verdict import Verdict, assess, defects, quality_of
 from lieaugmenter.data.checkup import examine, non_finite_message
+from lieaugmenter.export.manifest import FORMS, Manifest, made_by
 from lieaugmenter.learning import LieAugmenter, Objective, fit
 from lieaugmenter.learning.augmenter import make_action, make_output
 from lieaugmenter.learning.engine import History, pick_device
@@ -36,11 +37,15 @@ from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.basis import LARGEST_DIM, is_closed
 from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.report.findings import Findings
+from lieaugmenter.report.sweep import sweep
+from lieaugmenter.report.trials import departure, ways_to_predict
 from lieaugmenter.runs import RunError, RunFolder, environment, fingerprint, write_tensors
 
 NETWORKS = ("auto", "cnn", "mlp")
-# Held-out samples on which the defect is measured, and inputs kept for the pictures.
+# Held-out samples on which the defect is measured; those that are kept to be tried in the report,
+# and how many of them are shown there.
 _DEFECT_SAMPLES = 1000
+_TRIED_SAMPLES = 64
 _SHOWN_SAMPLES = 8
 # Larger generators are looked at in the report, not in a terminal.
 _LARGEST_PRINTED = 8
@@ -193,7 +198,9 @@ class _SymmetryEstimator(BaseEstimator):
         self.network_, self.augmenter_ = self.predictor_.network, self.predictor_.augmenter
         self.generators_ = self.predictor_.generators().numpy()
         self.coef_range_ = self._ranges()
-        self.seed_agreement_ = _agreement([predictor.generators() for predictor, _ in trained])
+        spans = [predictor.generators() for predictor, _ in trained]
+        self.seed_agreement_ = _agreement(spans)
+        self._seeds = _seed_rows(spans, losses)
         if run is not None:
             self._save_predictor(run)
         self.verdict_ = self._judge(*task.held_out_data(), seed)
@@ -208,7 +215,7 @@ class _SymmetryEstimator(BaseEstimator):
             }
         ]
         self.n_samples_ = len(x)
-        self._samples = task.held_out_data()[0][:_SHOWN_SAMPLES].clone()
+        self._tried = tuple(data[:_TRIED_SAMPLES].clone() for data in task.held_out_data())
         if run is not None:
             if self.n_seeds > 1:
                 run.write_metrics(self.history_.records)
@@ -463,6 +470,9 @@ class _SymmetryEstimator(BaseEstimator):
         check_is_fitted(self, "verdict_")
         verdict, views = self.verdict_, self.predictor_.views
         classes = self.predictor_.classes
+        identity, dimensions = self.identity_, getattr(self, "dimensions_", None)
+        table = [dict(row) for row in self.symmetries_]
+        final = next((row for row in table if row["dimension"] == len(self.generators_)), {})
         found: dict[str, Any] = {
             "title": "Symmetry discovery",
             "sentence": self.sentence(),
@@ -471,7 +481,13 @@ class _SymmetryEstimator(BaseEstimator):
             "ranges": self.coef_range_,
             "action": self.action if isinstance(self.action, str) else type(self.action).__name__,
             "feature_names": self._axis_names(),
-            "samples": self._samples,
+            "samples": self._tried[0][:_SHOWN_SAMPLES],
+            "exact": None if identity is None else identity.exact,
+            "table": table,
+            "spectrum": [] if dimensions is None else [asdict(row) for row in dimensions.rows],
+            "algebra": None if identity is None else _algebra(identity),
+            **self._trials(),
+            "seeds": self._seeds,
             "history": self.history_.records,
             "numbers": {
                 "task": f"{classes} classes" if classes else "regression",
@@ -480,7 +496,7 @@ class _SymmetryEstimator(BaseEstimator):
                 "defect on held-out data": verdict.defect,
                 "95 % upper bound": verdict.upper,
                 "held-out variation explained": verdict.quality,
-                "held-out loss": self.symmetries_[0]["validation_loss"],
+                "held-out loss": final.get("validation_loss"),
                 "predictions": f"averaged over {views} elements" if views else "direct",
                 "agreement of seeds (smallest cosine)": self.seed_agreement_,
                 "training time (s)": round(self.history_.seconds, 1),
@@ -489,6 +505,21 @@ class _SymmetryEstimator(BaseEstimator):
             "environment": environment(),
         }
         return Findings(**(found | changes))
+
+    def _trials(self) -> dict[str, Any]:
+        """What the predictor does when samples move: asked once, for it takes a while."""
+        # A fit makes a new predictor; trials of another one are out of date.
+        if getattr(self, "_tried_predictor", None) is not self.predictor_:
+            x, y = self._tried
+            labels = getattr(self, "classes_", None)
+            names, ranges = self._axis_names(), self.coef_range_
+            self._trial_results = {
+                "sweep": sweep(self.predictor_, x, y, ranges, names=names, labels=labels),
+                "departure": departure(self.predictor_, x, y, ranges),
+                "predictors": ways_to_predict(self.predictor_, x, y),
+            }
+            self._tried_predictor = self.predictor_
+        return self._trial_results
 
     def sentence(self) -> str:
         """The result in two sentences that can be pasted, what was not tested included."""
@@ -530,26 +561,53 @@ class _SymmetryEstimator(BaseEstimator):
 
         return write_report(self.findings(), Path(path))
 
-    def export(self, to: str = "torch") -> Any:
+    def export(self, to: str = "torch", **options: Any) -> Any:
         """The result in another form.
 
         Parameters
         ----------
         to
             ``"torch"``: a module that maps inputs to averaged predictions in the units of the
-            data. ``"json"``: a dictionary of plain numbers.
+            data. ``"json"``: a versioned dictionary of plain values. ``"latex"``: a table to
+            paste. ``"sympy"``: a list of matrices. ``"transform"``: a module that moves samples by
+            random elements. ``"network"``: an equivariant network of the exact algebra, to train.
+        options
+            Of the form, see `lieaugmenter.export.Manifest`: ``exact`` and ``digits`` of formulas,
+            ``hidden`` of the network, …
         """
         check_is_fitted(self, "verdict_")
+        if to not in (*FORMS, "torch"):
+            raise ValueError(f"unknown export {to!r}; choose from {', '.join(FORMS)}, torch")
         if to == "torch":
+            if options:
+                raise ValueError(f"export('torch') has no option {', '.join(options)}")
             return copy.deepcopy(self.predictor_)
-        if to == "json":
-            return {
-                "generators": self.generators_.tolist(),
-                "ranges": self.coef_range_,
-                "feature_names": self._axis_names(),
-                "verdict": self.verdict_.to_json(),
-            }
-        raise ValueError(f"unknown export {to!r}; choose from json, torch")
+        if to == "transform" and isinstance(self.action, Action):
+            options.setdefault("action", self.action)
+        return self.manifest().export(to, **options)
+
+    def manifest(self) -> Manifest:
+        """What was found as data, which need neither this estimator nor what it was fitted on."""
+        check_is_fitted(self, "verdict_")
+        settings, identity = _plain(self.get_params(deep=False)), self.identity_
+        with torch.no_grad():
+            prediction = self.predictor_(torch.zeros(1, *self.sample_shape_), views=0)
+        return Manifest(
+            generators=torch.from_numpy(self.generators_),
+            exact=None if identity is None else identity.exact,
+            ranges=self.coef_range_,
+            action=settings["action"],
+            output=settings["output"],
+            feature_names=self._axis_names(),
+            in_shape=tuple(self.sample_shape_),
+            out_shape=tuple(prediction.shape[1:]) or (1,),
+            algebra=self.verdict_.group,
+            description="" if identity is None else identity.description,
+            scale=self.predictor_.x_scale,
+            law=self.sampler,
+            verdict=self.verdict_.to_json(),
+            made=made_by(settings, environment()),
+        )
 
     def augment(self, X: Any, random_state: int = 0) -> np.ndarray:
         """Transformed copies of samples by elements of the learned symmetry.
@@ -819,6 +877,26 @@ def _agreement(spans: list[Tensor]) -> float | None:
         return None
     pairs = [(a, b) for i, a in enumerate(spans) for b in spans[i + 1 :]]
     return min(float(principal_cosines(a, b).min()) for a, b in pairs)
+
+
+def _seed_rows(spans: list[Tensor], losses: list[float]) -> list[dict[str, Any]]:
+    """Of each training run its held-out loss, and how its span agrees with those of all runs."""
+
+    def cosine(a: Tensor, b: Tensor) -> float | None:
+        return float(principal_cosines(a, b).min()) if len(a) and len(b) else None
+
+    return [
+        {"loss": loss, "cosines": [cosine(span, other) for other in spans]}
+        for span, loss in zip(spans, losses, strict=True)
+    ]
+
+
+def _algebra(identity: Identity) -> dict[str, Any]:
+    """What is known about the algebra, without its tensors."""
+    content = identity.to_json()
+    evidence = content.pop("invariants") | {"kind": identity.invariants.kind}
+    del content["exact"], evidence["structure_constants"]
+    return content | {"invariants": evidence}
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -108,7 +108,8 @@ class RunFolder:
 
     ``config.json`` (what was asked), ``metrics.jsonl`` (a line an epoch), ``checkpoint/`` (to
     continue from), ``basis.safetensors``, ``network.safetensors``, ``samples.safetensors`` (a few
-    inputs for the pictures), ``verdict.json``, ``environment.json``, ``report.html``.
+    inputs for the pictures), ``sweep.safetensors`` (some of them carried along the generators, with
+    what is predicted there), ``verdict.json``, ``environment.json``, ``report.html``.
 
     Parameters
     ----------

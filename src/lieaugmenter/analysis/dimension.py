@@ -5,6 +5,10 @@ product of their Lie derivatives along a direction is therefore an estimate with
 the task is from being symmetric along it, in which the errors of the derivatives, which hide the
 symmetry of a single predictor, average out (see `polarization`). Directions are ordered on some
 samples, and judged on others.
+
+What a derivative is compared with: that of moving each sample as far in a direction of its own,
+drawn from the displacements of all samples. Unlike a mean over generators this does not shrink when
+most generators are symmetries.
 """
 
 from __future__ import annotations
@@ -16,17 +20,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
-from lieaugmenter.analysis.equivariance import lie_derivative
-from lieaugmenter.analysis.polarization import Polarization, polarize
+from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
+from lieaugmenter.analysis.equivariance import lie_derivative, push_forward
+from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.lie.brackets import closure_residual
 
-# A span counts as a symmetry where its defect is surely below this fraction of that of an arbitrary
-# direction.
-DEFECT_BOUND = 0.1
+# A span counts as a symmetry where its defect is surely below this.
+DEFECT_BOUND = 0.15
+# Brackets of symmetries are symmetries. A span whose brackets leave it by more is not the algebra,
+# even if moving along it changes little.
+CLOSURE_BOUND = 0.25
 _RESAMPLES = 400
 _CONFIDENCE = 0.95
 _AT_ONCE = 1024
+_RANDOM_DIRECTIONS = 16
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,9 @@ class Row:
     dimension
         How many generators.
     defect
-        Of the worst direction in the span, relative to an arbitrary direction that moves the
-        samples as far: 0 for a symmetry, about 1 for no symmetry. The signed root of an estimate
-        that may come out negative.
+        Of the worst direction in the span: the derivative along it, relative to that of moving
+        each sample as far in a random direction. 0 for a symmetry, about 1 for no symmetry. The
+        signed root of an estimate that may come out negative.
     lower, upper
         Its one-sided 95 % bootstrap bounds over samples.
     closure
@@ -52,6 +59,14 @@ class Row:
     lower: float
     upper: float
     closure: float
+
+    def holds(self, bound: float = DEFECT_BOUND) -> bool:
+        """Whether the span surely is a symmetry.
+
+        A defect far below zero is none: it says that the derivatives of both predictors have
+        opposite signs.
+        """
+        return self.upper <= bound and self.defect >= -bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,17 +91,17 @@ class Dimensions:
     idle: Float[Tensor, "k d d"]
     agree: bool = True
 
-    def count(self, bound: float = DEFECT_BOUND) -> int:
-        """The largest dimension whose span is surely below the bound, with all smaller ones.
+    def count(self, bound: float = DEFECT_BOUND, closure: float = CLOSURE_BOUND) -> int:
+        """The largest dimension whose span surely is a symmetry and closed under brackets.
 
-        None where the predictors do not agree. A defect far below zero is no symmetry either: it
-        says that their derivatives have opposite signs.
+        0 where there is none, or where the predictors do not agree.
         """
         found = 0
         for row in self.rows if self.agree else ():
-            if row.upper > bound or row.defect < -bound:
+            if not row.holds(bound):
                 break
-            found = row.dimension
+            if row.closure <= closure:
+                found = row.dimension
         return found
 
     def span(self, bound: float = DEFECT_BOUND) -> Float[Tensor, "c d d"]:
@@ -102,6 +117,7 @@ def dimensions(
     *,
     action: Action,
     output: Action,
+    candidates: Float[Tensor, "n d d"] | None = None,
     most: int | None = None,
     seed: int = 0,
 ) -> Dimensions:
@@ -117,10 +133,12 @@ def dimensions(
         Samples on which they are judged, seen by neither.
     action, output
         How generators act.
+    candidates
+        Matrices that span the generators to look among; all that the action allows unless given.
     most
         The largest dimension to look at; all unless given.
     seed
-        Of the bootstrap.
+        Of the bootstrap and of the random directions.
 
     Examples
     --------
@@ -134,69 +152,154 @@ def dimensions(
     >>> found.count()
     3
     """
-    ordered = polarize(first, search, action=action, output=output, other=second)
-    products = _products(first, second, judge, ordered, action, output)
-    most = products.shape[-1] if most is None else min(most, products.shape[-1])
-    rng = torch.Generator().manual_seed(seed)
-    n = len(products)
-    # How often each sample is drawn: one matrix product makes all resampled means.
-    drawn = torch.randint(n, (_RESAMPLES, n), generator=rng)
-    weights = torch.zeros(_RESAMPLES + 1, n, dtype=products.dtype)
-    weights.scatter_add_(1, torch.cat([drawn, drawn[:1]]), torch.ones_like(weights))
-    # The samples as they are come last.
-    weights[-1] = 1.0
-    means = torch.einsum("rn,nij->rij", weights / n, products)
-    scales = means.diagonal(dim1=1, dim2=2).mean(1)
-    rows = []
-    for k in range(1, most + 1):
-        worst = torch.linalg.eigvalsh(means[:, :k, :k])[:, -1]
-        defects = _signed_root(worst / scales)
-        low, high = defects[:-1].quantile(
-            torch.tensor([1 - _CONFIDENCE, _CONFIDENCE], dtype=defects.dtype)
-        )
-        closure = closure_residual(ordered.generators[:k])
-        rows.append(Row(k, float(defects[-1]), float(low), float(high), closure))
-    agree = float(scales[:-1].quantile(1 - _CONFIDENCE)) > 0
-    return Dimensions(rows, ordered.generators, ordered.idle, agree)
+    ordered = polarize(
+        first, search, action=action, output=output, other=second, candidates=candidates
+    )
+    generators = ordered.generators[: len(ordered.generators) if most is None else most]
+    bench = Bench(first, second, judge, action=action, output=output, seed=seed)
+    rows = bench.rows(generators)
+    return Dimensions(rows, ordered.generators, ordered.idle, bench.agree)
 
 
-def _products(
-    first: Callable[[Batch], Tensor],
-    second: Callable[[Batch], Tensor],
-    x: Batch,
-    ordered: Polarization,
-    action: Action,
-    output: Action,
-) -> Float[Tensor, "n m m"]:
-    """For each sample the inner products of both residuals along all pairs of generators.
+class Bench:
+    """Judges spans of generators by two predictors, on samples that neither has seen.
 
-    Generators are taken as long as makes them move the samples by a mean square of 1.
+    Parameters
+    ----------
+    first, second, judge, action, output, seed
+        As of `dimensions`.
+
+    Attributes
+    ----------
+    agree
+        Whether the predictors surely have anything in common.
     """
-    n = batch_size(x)
-    pieces = [
-        map_tensors(lambda t, at=start: t[at : at + _AT_ONCE], x) for start in range(0, n, _AT_ONCE)
-    ]
-    lengths = torch.stack([_displacement(g, pieces, action) for g in ordered.generators])
-    generators = ordered.generators / lengths[:, None, None]
 
-    def residuals(model: Callable[[Batch], Tensor], piece: Batch) -> Float[Tensor, "b m k"]:
-        along = [lie_derivative(model, piece, g, action=action, output=output) for g in generators]
-        return torch.stack(along, dim=1).double()
+    def __init__(
+        self,
+        first: Callable[[Batch], Tensor],
+        second: Callable[[Batch], Tensor],
+        judge: Batch,
+        *,
+        action: Action,
+        output: Action,
+        seed: int = 0,
+    ) -> None:
+        self.models = (first, second)
+        self.action, self.output = action, output
+        n = batch_size(judge)
+        self.pieces = [
+            map_tensors(lambda t, at=start: t[at : at + _AT_ONCE], judge)
+            for start in range(0, n, _AT_ONCE)
+        ]
+        rng = torch.Generator().manual_seed(seed)
+        # How often each sample is drawn: one matrix product makes all resampled means. The samples
+        # as they are come last.
+        drawn = torch.randint(n, (_RESAMPLES, n), generator=rng)
+        weights = torch.zeros(_RESAMPLES, n, dtype=torch.float64)
+        weights.scatter_add_(1, drawn, torch.ones_like(weights))
+        self.weights = torch.cat([weights, torch.ones(1, n, dtype=torch.float64)]) / n
+        self.scales = self.weights @ self._elsewhere(rng)
+        self.agree = float(self.scales[:-1].quantile(1 - _CONFIDENCE)) > 0
 
-    found = []
-    for piece in pieces:
-        one, two = residuals(first, piece), residuals(second, piece)
-        product = one @ two.mT
-        found.append((product + product.mT) / 2)
-    return torch.cat(found).detach().cpu()
+    def judge(self, generators: Float[Tensor, "c d d"]) -> Row:
+        """The row of a span."""
+        return self.rows(generators)[-1]
+
+    def rows(self, generators: Float[Tensor, "m d d"]) -> list[Row]:
+        """A row for the span of the first generator, of the first two, and so on."""
+        means = torch.einsum("rn,nij->rij", self.weights, self._products(generators))
+        rows = []
+        for k in range(1, len(generators) + 1):
+            worst = torch.linalg.eigvalsh(means[:, :k, :k])[:, -1]
+            defects = _signed_root(worst / self.scales.clamp_min(1e-30))
+            low, high = defects[:-1].quantile(
+                torch.tensor([1 - _CONFIDENCE, _CONFIDENCE], dtype=defects.dtype)
+            )
+            closure = closure_residual(generators[:k])
+            rows.append(Row(k, float(defects[-1]), float(low), float(high), closure))
+        return rows
+
+    def _products(self, generators: Float[Tensor, "m d d"]) -> Float[Tensor, "n m m"]:
+        """For each sample the inner products of both residuals along all pairs of generators.
+
+        Generators are combined so that what they do to the samples is orthogonal, and each moves
+        them by a mean square of 1: then the worst direction of a span is the largest eigenvalue.
+        """
+        units = self._orthogonal(generators)
+
+        def residuals(model: Callable[[Batch], Tensor], piece: Batch) -> Float[Tensor, "b m k"]:
+            along = [
+                lie_derivative(model, piece, g, action=self.action, output=self.output)
+                for g in units
+            ]
+            return torch.stack(along, dim=1).double()
+
+        found = []
+        for piece in self.pieces:
+            one, two = (residuals(model, piece) for model in self.models)
+            product = one @ two.mT
+            found.append((product + product.mT) / 2)
+        return torch.cat(found).detach().cpu()
+
+    def _orthogonal(self, generators: Float[Tensor, "m d d"]) -> Float[Tensor, "m d d"]:
+        """The same spans, of the first, of the first two …, as `_products` wants them."""
+        gram = torch.zeros(len(generators), len(generators), dtype=torch.float64)
+        n = self.weights.shape[1]
+        for piece in self.pieces:
+            moved = torch.stack(
+                [self.action.moving(self.action.differential(g, piece)) for g in generators]
+            ).flatten(1)
+            gram += (moved.double() @ moved.double().mT).cpu() / n
+        # A direction that moves no sample stays a direction, which nothing speaks against.
+        floor = 1e-12 * float(gram.diagonal().max())
+        factor = torch.linalg.cholesky(gram + floor * torch.eye(len(gram), dtype=gram.dtype))
+        inverse = torch.linalg.solve_triangular(
+            factor, torch.eye(len(gram), dtype=gram.dtype), upper=False
+        )
+        return torch.einsum("kl,lij->kij", inverse.to(generators), generators)
+
+    def _elsewhere(self, rng: torch.Generator) -> Float[Tensor, " n"]:
+        """For each sample the product of both derivatives along random directions, on average.
+
+        In each of them samples move, in the mean square, by 1.
+        """
+        n = self.weights.shape[1]
+        reference = tensors_of(self.pieces[0])[0]
+        total = torch.zeros(n, dtype=torch.float64)
+        mask = self.action.mask
+        for _ in range(_RANDOM_DIRECTIONS):
+            random = (torch.randn(mask.shape, generator=rng) * mask).to(reference)
+            velocities = [self.action.differential(random, piece) for piece in self.pieces]
+            lengths = torch.cat([_lengths(velocity) for velocity in velocities])
+            size = float(lengths.double().square().mean().sqrt())
+            products = []
+            for piece, velocity in zip(self.pieces, velocities, strict=True):
+                mixed = _mixed(velocity, size, rng)
+                one, two = (push_forward(model, piece, mixed)[1] for model in self.models)
+                products.append((one.flatten(1).double() * two.flatten(1).double()).sum(1))
+            total += torch.cat(products).detach().cpu() / _RANDOM_DIRECTIONS
+        return total
 
 
-def _displacement(
-    generator: Float[Tensor, "d d"], pieces: Sequence[Batch], action: Action
-) -> Float[Tensor, ""]:
-    """Root mean square of how far a generator moves samples."""
-    moved = [action.moving(action.differential(generator, piece)) for piece in pieces]
-    return torch.cat(moved).square().sum(1).mean().sqrt()
+def _lengths(velocity: Batch) -> Float[Tensor, " b"]:
+    """How far each sample moves."""
+    squares = [t.flatten(1).square().sum(1) for t in tensors_of(velocity) if t.is_floating_point()]
+    return torch.stack(squares).sum(0).sqrt()
+
+
+def _mixed(velocity: Batch, size: float, rng: torch.Generator) -> Batch:
+    """Each sample moved as far as before, in units of `size`, but as a mixture of all others."""
+    lengths = _lengths(velocity)
+    n = len(lengths)
+    weights = torch.randn(n, n, generator=rng).to(lengths)
+    mixture = map_tensors(
+        lambda t: (weights @ t.flatten(1)).view_as(t) if t.is_floating_point() else t, velocity
+    )
+    factors = lengths / _lengths(mixture).clamp_min(1e-30) / max(size, 1e-30)
+    return map_tensors(
+        lambda t: t * factors.view(-1, *[1] * (t.ndim - 1)) if t.is_floating_point() else t, mixture
+    )
 
 
 def _signed_root(values: Float[Tensor, " r"]) -> Float[Tensor, " r"]:

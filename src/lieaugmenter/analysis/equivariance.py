@@ -98,7 +98,14 @@ def lie_derivative(
     Tensor
         (batch, outputs).
     """
-    velocity = action.differential(generator, x)
+    prediction, pushed = push_forward(model, x, action.differential(generator, x))
+    return (pushed - output.differential(generator, prediction)).flatten(1).detach()
+
+
+def push_forward(
+    model: Callable[[Batch], Tensor], x: Batch, velocity: Batch
+) -> tuple[Tensor, Tensor]:
+    """Ψ(x) and J_Ψ(x) v: how fast a prediction changes when samples move with velocity v."""
     still = [not t.is_floating_point() for t in tensors_of(x)]
     if any(still):
         raise ValueError("the Lie derivative needs floating-point inputs in every field")
@@ -107,7 +114,7 @@ def lie_derivative(
     except (NotImplementedError, RuntimeError):
         # Recurrent and attention layers have no forward derivative: take a central difference.
         prediction, pushed = model(x), _central_difference(model, x, velocity)
-    return (pushed - output.differential(generator, prediction)).flatten(1).detach()
+    return prediction, pushed
 
 
 @torch.no_grad()

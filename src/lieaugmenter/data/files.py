@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ class Table:
     feature_names: list[str]
 
 
-def read_data(path: str | Path, target: str = "y", *, size: int | None = None) -> Table:
+def read_data(path: str | Path, target: str | None = "y", *, size: int | None = None) -> Table:
     """Read inputs and targets from a file, or images from class folders.
 
     Parameters
@@ -42,7 +43,8 @@ def read_data(path: str | Path, target: str = "y", *, size: int | None = None) -
         folder, .zip or .tar of class folders of images, which are read as bytes (N, C, H, W) with
         the names of the folders as targets.
     target
-        Name of the target; class folders need none.
+        Name of the target; class folders need none. None reads inputs alone: all columns of a
+        table, the X of an .npz; the targets are then without columns, (N, 0).
     size
         Side in pixels to resize images to; without it they must be of one size.
 
@@ -117,6 +119,7 @@ def read_arrays(path: Path, names: Sequence[str], hint: str = "") -> dict[str, n
         raise DataError(f"{path}: damaged .npz file ({error})") from None
     except (
         zipfile.BadZipFile,
+        zlib.error,
         OSError,
         EOFError,
         KeyError,
@@ -126,10 +129,11 @@ def read_arrays(path: Path, names: Sequence[str], hint: str = "") -> dict[str, n
         raise DataError(f"{path}: not a readable .npz file ({error})") from None
 
 
-def _read_npz(path: Path, target: str) -> Table:
+def _read_npz(path: Path, target: str | None) -> Table:
     hint = ". An .npz needs X and the target (name it with --target)"
-    arrays = read_arrays(path, ("X", target), hint)
-    x, y = arrays["X"], arrays[target]
+    arrays = read_arrays(path, ("X",) if target is None else ("X", target), hint)
+    x = arrays["X"]
+    y = _no_targets(x) if target is None else arrays[target]
     for name, array in (("X", x), (target, y)):
         if array.dtype.kind not in "biufUS" or (name == "X" and array.dtype.kind in "US"):
             raise DataError(f"{path}: {name} has dtype {array.dtype}; numbers are needed")
@@ -151,7 +155,7 @@ def _read_class_folders(path: Path, size: int | None) -> Table:
     return Table(found.images, names[found.labels], _default_names(found.images.shape[-1]))
 
 
-def _read_csv(path: Path, target: str) -> Table:
+def _read_csv(path: Path, target: str | None) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, strict=True)
@@ -171,7 +175,7 @@ def _read_csv(path: Path, target: str) -> Table:
     return _split_columns(path, columns, target)
 
 
-def _read_parquet(path: Path, target: str) -> Table:
+def _read_parquet(path: Path, target: str | None) -> Table:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -199,10 +203,12 @@ def _check_header(path: Path, header: list[str]) -> None:
         raise DataError(f"{path}: column {repeated[0]!r} appears more than once")
 
 
-def _split_columns(path: Path, columns: Mapping[str, list[str] | np.ndarray], target: str) -> Table:
-    targets = [name.strip() for name in target.split(",") if name.strip()]
+def _split_columns(
+    path: Path, columns: Mapping[str, list[str] | np.ndarray], target: str | None
+) -> Table:
+    targets = [name.strip() for name in (target or "").split(",") if name.strip()]
     missing = [name for name in targets if name not in columns]
-    if missing or not targets:
+    if missing or (not targets and target is not None):
         raise DataError(
             f"{path}: no column {missing[0] if missing else target!r}; the file has "
             f"{', '.join(columns)}. Name the target with --target"
@@ -211,7 +217,9 @@ def _split_columns(path: Path, columns: Mapping[str, list[str] | np.ndarray], ta
     if not features:
         raise DataError(f"{path}: no column is left for X besides the target")
     x = np.stack([_numbers(path, name, columns[name]) for name in features], axis=1)
-    if len(targets) > 1:
+    if not targets:
+        y = _no_targets(x)
+    elif len(targets) > 1:
         y = np.stack([_numbers(path, name, columns[name]) for name in targets], axis=1)
     else:
         y = _target(path, targets[0], columns[targets[0]])
@@ -256,6 +264,10 @@ def _is_number(cell: object) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _no_targets(x: np.ndarray) -> np.ndarray:
+    return np.empty((len(x) if x.ndim else 0, 0))
 
 
 def _default_names(count: int) -> list[str]:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions import Action, ImageAction, InvariantAction, VectorAction
+from lieaugmenter.actions.base import Batch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -21,7 +22,8 @@ class Task:
         As experiments and run folders call it.
     x_train, y_train, x_test, y_test
         float32, one sample a row; a scalar target has shape (n, 1). Images are (n, c, h, w).
-        Classes are int64 (n,).
+        Classes are int64 (n,). Inputs of several fields are a dict of tensors, in a subclass
+        that says how elements move them.
     x_validation, y_validation
         None where the task has no validation set.
     generator
@@ -34,11 +36,11 @@ class Task:
     """
 
     name: str
-    x_train: Tensor
+    x_train: Batch
     y_train: Tensor
-    x_validation: Tensor | None = None
+    x_validation: Batch | None = None
     y_validation: Tensor | None = None
-    x_test: Tensor
+    x_test: Batch
     y_test: Tensor
     generator: Float[Tensor, "c d d"] | None
     output: Literal["invariant", "same"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -17,7 +17,15 @@ _SHARE_OF_DEVICE = 0.5
 
 
 class Batches(Protocol):
-    """Batches of an epoch, in an order that the seed and the epoch determine."""
+    """Batches of an epoch, in an order that the seed and the epoch determine.
+
+    Attributes
+    ----------
+    shapes
+        How many shapes full batches have: each is recorded once where steps are captured.
+    """
+
+    shapes: int
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
@@ -30,6 +38,8 @@ class Batches(Protocol):
 
 class TensorBatches:
     """Shuffled batches of tensors; the order of an epoch is a function of seed and epoch alone."""
+
+    shapes = 1
 
     def __init__(self, x: Batch, y: Tensor, size: int, *, seed: int, device: torch.device) -> None:
         n = batch_size(x)
@@ -60,8 +70,81 @@ class TensorBatches:
             yield x, self.y[chosen].to(self.device, non_blocking=True)
 
 
+class PaddedBatches(TensorBatches):
+    """Shuffled batches of samples of similar size, cut to one of a few lengths.
+
+    A sample goes to the shortest length that holds it. What does not fill a batch there moves up to
+    the next length: only the last batch of an epoch may be smaller than the others, and full
+    batches have few shapes. The order is a function of seed and epoch alone.
+
+    Parameters
+    ----------
+    x
+        Fields of shape (n, longest, …): real entries first, then padding.
+    y, size, seed, device
+        As for `TensorBatches`.
+    counts
+        Real entries of each sample.
+    lengths
+        The lengths to cut to, ascending.
+    """
+
+    def __init__(
+        self,
+        x: Batch,
+        y: Tensor,
+        size: int,
+        *,
+        counts: Int[Tensor, " n"],
+        lengths: Sequence[int],
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        super().__init__(x, y, size, seed=seed, device=device)
+        if list(lengths) != sorted(set(lengths)) or int(counts.max()) > lengths[-1]:
+            raise ValueError(
+                f"lengths={tuple(lengths)} must ascend, up to at least {int(counts.max())}"
+            )
+        self.lengths = tuple(lengths)
+        self.shapes = len(self.lengths)
+        self.bucket = torch.bucketize(counts.cpu(), torch.tensor(self.lengths))
+
+    def plan(self, index: int) -> tuple[list[int], Int[Tensor, " n"]]:
+        """The lengths of the batches of epoch `index`, and the order of its samples."""
+        rng = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
+        order = torch.randperm(len(self.y), generator=rng)
+        bucket = self.bucket[order]
+        full: list[tuple[int, Tensor]] = []
+        rest = order[:0]
+        for number, length in enumerate(self.lengths):
+            waiting = torch.cat([rest, order[bucket == number]])
+            batches = len(waiting) // self.size
+            chunks = waiting[: batches * self.size].view(batches, self.size)
+            full += [(length, chunk) for chunk in chunks]
+            rest = waiting[batches * self.size :]
+        shuffled = [full[i] for i in torch.randperm(len(full), generator=rng).tolist()]
+        if len(rest):
+            shuffled.append((self.lengths[-1], rest))
+        return [length for length, _ in shuffled], torch.cat([chunk for _, chunk in shuffled])
+
+    def order(self, index: int) -> Int[Tensor, " n"]:
+        return self.plan(index)[1].to(self.y.device)
+
+    def epoch(self, index: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor]]:
+        lengths, order = self.plan(index)
+        chunks = order.to(self.y.device).split(self.size)
+        for length, chosen in list(zip(lengths, chunks, strict=True))[skip:]:
+            x = map_tensors(
+                lambda t, at=chosen, n=length: t[:, :n][at].to(self.device, non_blocking=True),
+                self.x,
+            )
+            yield x, self.y[chosen].to(self.device, non_blocking=True)
+
+
 class LoaderBatches:
     """Batches of a DataLoader that yields pairs (x, y); its own order and size."""
+
+    shapes = 1
 
     def __init__(self, loader: DataLoader[Any], *, device: torch.device) -> None:
         try:

@@ -60,7 +60,7 @@ class History:
 def fit(
     model: nn.Module,
     augmenter: LieAugmenter | None,
-    train: tuple[Batch, Tensor] | DataLoader[Any],
+    train: tuple[Batch, Tensor] | DataLoader[Any] | TensorBatches,
     *,
     validation: tuple[Batch, Tensor] | None = None,
     epochs: int = 100,
@@ -88,11 +88,12 @@ def fit(
         The augmenter; both are trained in place and end on `device`. None trains the predictor
         alone, on the prediction loss.
     train
-        Inputs and labels, kept on the device where they fit; or a DataLoader of pairs (x, y).
+        Inputs and labels, kept on the device where they fit; a DataLoader of pairs (x, y); or
+        batches made for the device, such as `PaddedBatches`.
     validation
         Inputs and labels on which the prediction loss is recorded after every epoch.
     epochs, batch_size
-        Length of training. A DataLoader has its own batch size.
+        Length of training. A DataLoader and batches have their own batch size.
     lr, schedule
         Learning rate, ``"constant"`` or falling as a ``"cosine"`` to a hundredth.
     optimizer
@@ -146,7 +147,7 @@ def fit(
         )
     for name, data in (("train", train), ("validation", validation)):
         pair = isinstance(data, tuple | list) and len(data) == 2
-        loader = name == "train" and isinstance(data, DataLoader)
+        loader = name == "train" and isinstance(data, DataLoader | TensorBatches)
         if not (pair or loader or data is None):
             kinds = "a pair (x, y) of tensors" + (" or a DataLoader" if name == "train" else "")
             raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
@@ -161,6 +162,10 @@ def fit(
         batches: Batches
         if isinstance(train, DataLoader):
             batches = LoaderBatches(train, device=where)
+        elif isinstance(train, TensorBatches):
+            if train.device.type != where.type:
+                raise ValueError(f"the batches are made for {train.device}, device is {where}")
+            batches = train
         else:
             batches = TensorBatches(*train, batch_size, seed=seed, device=where)
         model.to(where)
@@ -225,7 +230,7 @@ class _Trainer:
         self.sums = [0.0] * len(augmenter.terms)
         self.recent: list[Tensor] = []
         self.seconds = 0.0
-        self.graph: CapturedStep | None = None
+        self.graphs: list[CapturedStep] = []
         # The model as full batches see it.
         self.compiled: Callable[[Batch], Tensor] = model
         self.saved_at: str | None = None
@@ -255,12 +260,13 @@ class _Trainer:
 
     def _one_step(self, x: Batch, y: Tensor) -> None:
         if self.capture:
-            if self.graph is None and self._full(y):
-                self.graph = self._try_capture(x, y)
+            graph = next((graph for graph in self.graphs if graph.fits(x, y)), None)
+            if graph is None and self._full(y) and len(self.graphs) < self.batches.shapes:
+                graph = self._try_capture(x, y)
             # The last batch of an epoch may be smaller: it takes the plain way.
-            if self.graph is not None and self.graph.fits(x, y):
+            if graph is not None:
                 self.augmenter.advance()
-                self.recent.append(self.graph.replay(x, y))
+                self.recent.append(graph.replay(x, y))
                 return
         self.recent.append(self._eager_step(x, y))
 
@@ -285,7 +291,9 @@ class _Trainer:
 
     def _try_capture(self, x: Batch, y: Tensor) -> CapturedStep | None:
         try:
-            return CapturedStep(self._eager_step, (x, y), self._state)
+            beside = self.graphs[0] if self.graphs else None
+            self.graphs.append(CapturedStep(self._eager_step, (x, y), self._state, beside=beside))
+            return self.graphs[-1]
         except RuntimeError as error:
             # A network that waits for the device, or changes shapes, runs step by step instead.
             self.capture = False
@@ -435,6 +443,9 @@ class CapturedStep:
         Every tensor that a step changes; the steps taken to record it are undone.
     generators
         Sources of random numbers other than the device's own.
+    beside
+        A step whose memory this one uses as well: nothing that one replay leaves there is needed
+        by the next.
     """
 
     def __init__(
@@ -443,6 +454,8 @@ class CapturedStep:
         inputs: Sequence[Batch],
         state: Callable[[], list[Tensor]],
         generators: Sequence[torch.Generator] = (),
+        *,
+        beside: CapturedStep | None = None,
     ) -> None:
         # Kept, because a replay writes to whatever the step refers to.
         self._step = step
@@ -461,7 +474,8 @@ class CapturedStep:
                 for _ in range(_CAPTURE_WARMUP):
                     step(*self.inputs)
             torch.cuda.current_stream().wait_stream(side)
-            with torch.cuda.graph(self.graph):
+            pool = None if beside is None else beside.graph.pool()
+            with torch.cuda.graph(self.graph, pool=pool):
                 self.terms = step(*self.inputs)
         except RuntimeError:
             # They would go on believing that a graph is being recorded.

@@ -1,4 +1,4 @@
-"""Plain predictors: networks that know nothing of any symmetry."""
+"""Predictors. Those named here know nothing of any symmetry; `equivariant` has those that do."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.analysis.verdict import Verdict
+from lieaugmenter.report.sweep import Sweep
+from lieaugmenter.report.trials import Departure
 from lieaugmenter.runs import (
     RunError,
     RunFolder,
@@ -16,6 +19,22 @@ from lieaugmenter.runs import (
     read_tensors,
     write_json,
     write_tensors,
+)
+
+# Fields that are written as they are, in the header of the generators.
+_WORDS = (
+    "title",
+    "sentence",
+    "ranges",
+    "action",
+    "feature_names",
+    "table",
+    "spectrum",
+    "algebra",
+    "predictors",
+    "seeds",
+    "numbers",
+    "command",
 )
 
 
@@ -43,6 +62,24 @@ class Findings:
         A few inputs to show the action on, (n, …).
     truth
         The true generators, (m, d, d), where they are known.
+    exact
+        The named algebra nearest to the learned one, (k, d, d), where there is one.
+    table
+        A row for each number of generators that was looked at, 0 included: dimension,
+        validation_loss, defect, upper, closure, seed_agreement, chosen.
+    spectrum
+        The defect of each dimension with its bounds: dimension, defect, lower, upper.
+    algebra
+        What `Identity` says, without its tensors.
+    sweep
+        Samples carried along the generators, for the slider.
+    departure
+        How far predictions depart from the symmetry as elements grow.
+    predictors
+        Held-out losses of different ways to predict: predictor, loss, moved.
+    seeds
+        Of each training run its held-out loss, and the smallest principal cosine between its span
+        and those of all runs: loss, cosines.
     history
         One record an epoch.
     numbers
@@ -64,6 +101,14 @@ class Findings:
     feature_names: list[str]
     samples: Tensor
     truth: Float[Tensor, "m d d"] | None = None
+    exact: Float[Tensor, "k d d"] | None = None
+    table: list[dict[str, Any]] = field(default_factory=list)
+    spectrum: list[dict[str, Any]] = field(default_factory=list)
+    algebra: dict[str, Any] | None = None
+    sweep: Sweep | None = None
+    departure: Departure | None = None
+    predictors: list[dict[str, Any]] = field(default_factory=list)
+    seeds: list[dict[str, Any]] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     numbers: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -72,20 +117,14 @@ class Findings:
 
     def save(self, run: RunFolder) -> None:
         """Write into a run folder; the verdict last, which marks the run as finished."""
-        tensors = {"generators": self.generators}
-        if self.truth is not None:
-            tensors["truth"] = self.truth
-        words = {
-            "title": self.title,
-            "sentence": self.sentence,
-            "ranges": self.ranges,
-            "action": self.action,
-            "feature_names": self.feature_names,
-            "numbers": self.numbers,
-            "command": self.command,
-        }
-        write_tensors(run.path / "basis.safetensors", tensors, words)
+        tensors = {"generators": self.generators, "truth": self.truth, "exact": self.exact}
+        known = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        words = {name: getattr(self, name) for name in _WORDS}
+        words["departure"] = None if self.departure is None else asdict(self.departure)
+        write_tensors(run.path / "basis.safetensors", known, words)
         write_tensors(run.path / "samples.safetensors", {"samples": self.samples})
+        if self.sweep is not None:
+            write_tensors(run.path / "sweep.safetensors", self.sweep.tensors(), self.sweep.words())
         write_json(run.path / "verdict.json", self.verdict.to_json())
 
     @classmethod
@@ -95,11 +134,13 @@ class Findings:
         samples, _ = read_tensors(run.path / "samples.safetensors")
         verdict = Verdict.from_json(read_json(run.path / "verdict.json"))
         try:
+            if words.get("departure") is not None:
+                words["departure"] = Departure(**words["departure"])
             return cls(
                 verdict=verdict,
-                generators=tensors["generators"],
-                truth=tensors.get("truth"),
+                **tensors,
                 samples=samples["samples"],
+                sweep=_read_sweep(run.path / "sweep.safetensors"),
                 history=run.metrics(),
                 settings=run.config().get("parameters", {}),
                 environment=read_json(run.path / "environment.json"),
@@ -107,3 +148,11 @@ class Findings:
             )
         except (KeyError, TypeError) as error:
             raise RunError(f"{run.path} does not hold the results of a run: {error}") from None
+
+
+def _read_sweep(path: Path) -> Sweep | None:
+    """None where nothing was found that could be carried along."""
+    if not path.is_file():
+        return None
+    tensors, words = read_tensors(path)
+    return Sweep(**tensors, **words)

@@ -1,32 +1,62 @@
-"""One self-contained page of what was found: no scripts, no fonts, no pictures from elsewhere."""
+"""One self-contained page of what was found: no fonts, scripts or pictures from elsewhere."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.analysis.compare import match, principal_cosines
 from lieaugmenter.analysis.verdict import Verdict
+from lieaugmenter.lie.brackets import (
+    closure_residual,
+    killing_form,
+    orthonormal,
+    structure_constants,
+)
 from lieaugmenter.report.findings import Findings
+from lieaugmenter.report.sweep import MOST_GENERATORS
 from lieaugmenter.runs import write_atomically
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 except ImportError as error:
     raise ImportError("reports need jinja2: pip install 'lieaugmenter[report]'") from error
 
 from lieaugmenter.report import orbits, plots
+from lieaugmenter.report.heatmaps import heatmaps
 
 _ICONS = {"certified": "✓", "refuted": "✕", "inconclusive": "?"}
 # A larger matrix is not read as text.
 _LARGEST_TEXT = 32
+_MOST_TEXTS = 12
+_MOST_BRACKETS = 28
+_MOST_RATES = 8
+# Coefficients of brackets below this share of the largest are noise to a reader.
+_LEAST_CONSTANT = 0.05
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+# Columns of the table over dimensions: the key of a row, and what it is called.
+_COLUMNS = {
+    "dimension": "generators",
+    "group": "group",
+    "validation_loss": "held-out loss",
+    "change": "against none",
+    "defect": "defect",
+    "upper": "95 % upper bound",
+    "closure": "closure",
+    "seed_agreement": "seeds agree",
+}
 
 
 @dataclass(frozen=True)
@@ -56,17 +86,27 @@ def render(findings: Findings) -> str:
     findings
         What to show. All its strings are taken as plain text.
     """
-    template = _environment().get_template("report.html")
-    page = template.render(
+    environment = _environment()
+    found = bool(len(findings.generators))
+    page = environment.get_template("report.html").render(
         findings=findings,
+        found=found,
         outcome=_outcome(findings.verdict),
         icon=_ICONS.get(findings.verdict.outcome, "?"),
         facts=_facts(findings.verdict),
-        generators=_generators_picture(findings),
+        columns=_columns(findings.table),
+        rows=_with_change(findings.table),
+        chosen=_chosen(findings),
+        spectrum=_spectrum_picture(findings),
+        sweep=None if findings.sweep is None else _sweep_data(findings),
+        script=_script(environment),
+        heatmaps=heatmaps(findings),
+        agreement=_agreement_caption(findings),
         matrices=_matrices(findings),
-        motion=_motion_picture(findings),
+        motion=_motion_picture(findings) if found else None,
+        departure=_departure_picture(findings) if found else None,
+        algebra=_algebra(findings) if found else None,
         training=_training_picture(findings),
-        settings=findings.settings,
     )
     # A file cannot hold lone surrogates, which JSON can smuggle in.
     return page.encode("utf-8", "replace").decode("utf-8")
@@ -98,8 +138,8 @@ def _environment() -> Environment:
     return environment
 
 
-def format_value(value: Any) -> str:
-    """A value for readers: four significant digits, lists in a line, a dash for what is missing.
+def format_value(value: Any, digits: int = 4) -> str:
+    """A value for readers: a few significant digits, lists in a line, a dash for what is missing.
 
     >>> format_value(0.123456), format_value(1.5e-7), format_value(2.0), format_value(None)
     ('0.1235', '1.5 × 10⁻⁷', '2', '–')
@@ -114,13 +154,13 @@ def format_value(value: Any) -> str:
         return "; ".join(f"{key}: {format_value(item)}" for key, item in value.items()) or "–"
     if isinstance(value, list | tuple):
         return ", ".join(format_value(item) for item in value) or "–"
-    return _number(value) if isinstance(value, float) else str(value)
+    return _number(value, digits) if isinstance(value, float) else str(value)
 
 
-def _number(value: float) -> str:
+def _number(value: float, significant: int) -> str:
     if not math.isfinite(value):
         return "–"
-    digits = f"{value:.4g}"
+    digits = f"{value:.{significant}g}"
     if "e" not in digits:
         return digits.replace("-", "−")
     size = abs(value)
@@ -137,10 +177,10 @@ def _outcome(verdict: Verdict) -> str:
 
 def _facts(verdict: Verdict) -> list[tuple[str, str, str]]:
     """Label, value and a remark for each number of the verdict that was measured."""
-    facts = [
-        ("generators", str(verdict.dimension), "dimension found"),
-        ("group", verdict.group or "unnamed", "" if verdict.group else "not identified"),
-    ]
+    facts = [("generators", str(verdict.dimension), "dimension found")]
+    if verdict.dimension:
+        remark = "" if verdict.group else "not identified"
+        facts.append(("group", verdict.group or "unnamed", remark))
     if verdict.defect is not None:
         bound = "0 exact, 1 arbitrary"
         if verdict.upper is not None:
@@ -151,15 +191,211 @@ def _facts(verdict: Verdict) -> list[tuple[str, str, str]]:
     return facts
 
 
-def _generators_picture(findings: Findings) -> Picture:
+def _columns(table: list[dict[str, Any]]) -> dict[str, str]:
+    """The columns that hold something in any row."""
+    rows = _with_change(table)
+    return {
+        key: title
+        for key, title in _COLUMNS.items()
+        if any(row.get(key) is not None for row in rows)
+    }
+
+
+def _with_change(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with how their loss compares to that of no generators, in per cent."""
+    none = next((row.get("validation_loss") for row in table if row.get("dimension") == 0), None)
+    return [row | {"change": _change(row, none)} for row in table]
+
+
+def _change(row: dict[str, Any], none: float | None) -> str | None:
+    loss = row.get("validation_loss")
+    if none is None or loss is None or row.get("dimension") == 0 or not none > 0:
+        return None
+    return f"{100 * (loss / none - 1):+.0f} %".replace("-", "−")
+
+
+def _chosen(findings: Findings) -> int:
+    """The dimension that was settled on."""
+    marked = [row["dimension"] for row in findings.table if row.get("chosen")]
+    return marked[0] if marked else len(findings.generators)
+
+
+def _spectrum_picture(findings: Findings) -> Picture | None:
+    if not any(row.get("defect") is not None for row in findings.spectrum or findings.table):
+        return None
+    caption = (
+        "0 is exact, 1 an arbitrary direction. Filled: surely below the bound. Whiskers: 95 % "
+        "bounds."
+    )
+    if findings.departure is not None:
+        caption += " Band: single random directions."
+    return Picture(plots.svg(plots.spectrum(findings)), "Defect against dimension", caption)
+
+
+def _sweep_data(findings: Findings) -> Markup:
+    """What the slider needs, as JSON that cannot end the element that holds it."""
+    assert findings.sweep is not None  # asked by the caller
+    names = [str(name) for name in findings.feature_names]
+    text = json.dumps(findings.sweep.payload(names), ensure_ascii=True, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+@dataclass(frozen=True)
+class Script:
+    """The page's script, and the digest by which the page lets it run and no other."""
+
+    text: Markup
+    digest: str
+
+
+def _script(environment: Environment) -> Script:
+    assert environment.loader is not None  # given in _environment
+    text = environment.loader.get_source(environment, "report.js")[0]
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Script(Markup(text), digest)
+
+
+def _departure_picture(findings: Findings) -> Picture | None:
+    if findings.departure is None:
+        return None
+    caption = (
+        "How far predictions for moved samples are from what the symmetry asks for. Grey: random "
+        "generators of the same size, their median and range."
+    )
+    alternative = "Departure from the symmetry against the size of the element"
+    return Picture(plots.svg(plots.departure_curves(findings)), alternative, caption)
+
+
+def _agreement_caption(findings: Findings) -> str:
     caption = "Row i, column j: how fast coordinate i changes with coordinate j. "
-    if findings.truth is None:
-        caption += "No true generator was given to compare with."
-    else:
-        caption += _agreement(findings.generators, findings.truth)
-    count = len(findings.generators)
-    alternative = f"Heat-maps of {count} learned generator{'s' if count != 1 else ''}"
-    return Picture(plots.svg(plots.generator_heatmaps(findings)), alternative, caption)
+    if findings.truth is not None:
+        return caption + _agreement(findings.generators, findings.truth)
+    if findings.exact is not None:
+        cosine = (findings.algebra or {}).get("cosine")
+        span = "" if cosine is None else f" Smallest principal cosine to it: {cosine:.4f}."
+        return f"{caption}Beside each, the nearest matrix in the exact algebra.{span}"
+    return caption + "No true generator was given to compare with."
+
+
+@dataclass(frozen=True)
+class Algebra:
+    """What generators do to each other.
+
+    Attributes
+    ----------
+    facts
+        Label and value.
+    rates
+        Name and eigenvalues of each generator.
+    brackets
+        Both sides of each bracket.
+    left_out
+        How many brackets are not shown.
+    killing
+        Eigenvalues of the Killing form: text, size in hundredths of the largest, sign.
+    """
+
+    facts: list[tuple[str, str]]
+    rates: list[tuple[str, str]]
+    brackets: list[tuple[str, str]]
+    left_out: int
+    killing: list[tuple[str, int, str]]
+
+
+def _algebra(findings: Findings) -> Algebra | None:
+    generators = findings.generators.detach().double().cpu()
+    if not bool(generators.isfinite().all()) or not bool((generators != 0).any()):
+        return None
+    constants = structure_constants(generators)
+    largest = float(constants.abs().max())
+    c = len(generators)
+    pairs = [(i, j) for i in range(c) for j in range(i + 1, c)]
+    brackets = [
+        (f"[{_name(i)}, {_name(j)}]", _combination(constants[i, j].tolist(), largest))
+        for i, j in pairs[:_MOST_BRACKETS]
+    ]
+    rates = [(_name(i), _rates(matrix)) for i, matrix in enumerate(generators[:MOST_GENERATORS])]
+    left_out = len(pairs) - len(brackets)
+    return Algebra(_algebra_facts(findings), rates, brackets, left_out, _killing(generators))
+
+
+def _algebra_facts(findings: Findings) -> list[tuple[str, str]]:
+    closure = closure_residual(findings.generators.detach().double().cpu())
+    facts = [("brackets leave the span by", format_value(round(closure, 6)))]
+    known = findings.algebra
+    if known is None:
+        return facts
+    evidence = known["invariants"]
+    signs = evidence["killing_signature"]
+    facts = [("algebra", known["name"]), *facts]
+    if known.get("description"):
+        facts.append(("where", known["description"]))
+    facts += [
+        ("kind", evidence["kind"]),
+        ("rank", format_value(evidence["rank"])),
+        ("compact", format_value(evidence["compact"])),
+        ("Killing form", "{} negative, {} zero, {} positive".format(*signs)),
+    ]
+    if evidence.get("metric_signature"):
+        facts.append(
+            (
+                "preserved form",
+                "{} negative, {} zero, {} positive".format(*evidence["metric_signature"]),
+            )
+        )
+    near = [f"{name} ({far:.2f})" for name, far in known.get("alternatives", [])[:3]]
+    if near:
+        facts.append(("next nearest", ", ".join(near)))
+    return facts
+
+
+def _name(index: int) -> str:
+    return f"L{str(index + 1).translate(_SUBSCRIPTS)}"
+
+
+def _combination(coefficients: list[float], largest: float) -> str:
+    """Σ f_k L_k as text, terms below the noise left out.
+
+    >>> _combination([0.0, -1.414, 0.001], 1.414)
+    '−1.41 L₂'
+    """
+    least = max(_LEAST_CONSTANT * largest, 1e-6)
+    terms = [(f, k) for k, f in enumerate(coefficients) if abs(f) > least]
+    text = " ".join(f"{'−' if f < 0 else '+'} {abs(f):.3g} {_name(k)}" for f, k in terms)
+    return "−" * text.startswith("−") + text[2:] if text else "0"
+
+
+def _rates(generator: Float[Tensor, "d d"]) -> str:
+    """Eigenvalues: imaginary ones turn, real ones grow; conjugate pairs in one."""
+    values = torch.linalg.eigvals(generator).tolist()
+    small = 1e-2 * max((abs(value) for value in values), default=0.0)
+    words = []
+    for value in sorted(values, key=lambda v: (-abs(v.imag), -v.real)):
+        if value.imag < -small:
+            continue
+        real = f"{value.real:.2f}".replace("-", "−") if abs(value.real) > small else ""
+        if value.imag > small:
+            words.append(f"{real} ± {value.imag:.2f}i".strip())
+        else:
+            words.append(real or "0")
+    counts = {word: words.count(word) for word in words}
+    shown = [word if n == 1 else f"{word} (×{n})" for word, n in counts.items()]
+    return ", ".join(shown[:_MOST_RATES] + ["…"] * (len(shown) > _MOST_RATES))
+
+
+def _killing(generators: Float[Tensor, "c d d"]) -> list[tuple[str, int, str]]:
+    values = torch.linalg.eigvalsh(killing_form(orthonormal(generators))).tolist()
+    largest = max((abs(value) for value in values), default=0.0) or 1.0
+    return [
+        (
+            format_value(round(value, 3) + 0.0),
+            round(100 * abs(value) / largest) if abs(value) > 1e-4 else 0,
+            "minus" if value < 0 else "plus",
+        )
+        for value in values
+    ]
 
 
 def _agreement(learned: Float[Tensor, "c d d"], truth: Float[Tensor, "m d d"]) -> str:
@@ -189,8 +425,8 @@ def _motion_picture(findings: Findings) -> Picture:
             "Orbits of a few samples. Dots: the samples; arrows: growing w; grey: other samples."
         )
     count = len(findings.generators)
-    if count > orbits.MOST_GENERATORS:
-        caption += f" The first {orbits.MOST_GENERATORS} of {count} generators are shown."
+    if count > MOST_GENERATORS:
+        caption += f" The first {MOST_GENERATORS} of {count} generators are shown."
     alternative = "How samples move under exp(wL)"
     return Picture(plots.svg(orbits.orbits(findings)), alternative, caption)
 
@@ -208,7 +444,7 @@ def _training_picture(findings: Findings) -> Picture:
 
 
 def _matrices(findings: Findings) -> list[tuple[str, str]]:
-    """Title and text of every matrix, learned ones first; nothing where they are too large."""
+    """Title and text of the first matrices, learned ones first; nothing if they are too large."""
     if findings.generators.shape[-1] > _LARGEST_TEXT:
         return []
     names = plots.coordinate_names(findings)
@@ -218,7 +454,7 @@ def _matrices(findings: Findings) -> list[tuple[str, str]]:
     return [
         (f"{short}{i + 1}, {origin}", _matrix_text(matrix, names))
         for short, origin, group in groups
-        for i, matrix in enumerate(group.detach().double().cpu())
+        for i, matrix in enumerate(group.detach().double().cpu()[:_MOST_TEXTS])
     ]
 
 

@@ -25,23 +25,16 @@ from lieaugmenter.report.plots import (
     note,
     styled,
 )
+from lieaugmenter.report.sweep import MOST_GENERATORS, moving_planes, reach
 
-MOST_GENERATORS = 6
 _MOST_PANELS = 3
 _MOST_ORBITS = 6
 _MOST_IMAGES = 4
 _IMAGE_STEPS = 7
 _ORBIT_STEPS = 241
-# Larger images are shrunk: a page of thumbnails should stay small.
+# Larger images are shrunk, all the more if there are many: a page should stay small.
 _LARGEST_IMAGE = 96
-# A coordinate or plane that moves less than this share of the fastest is not drawn.
-_LEAST_COUPLING = 0.2
-# exp(2) is a factor of 7: beyond it an orbit dwarfs the samples it starts from.
-_LARGEST_GROWTH = 2.0
-# Two turns each way; more lie on one another.
-_LARGEST_ANGLE = 4 * math.pi
-# The time of the series that moves the samples grows with the norm of wL.
-_LARGEST_NORM = 1e4
+_MOST_BYTES = 500_000
 
 
 @styled
@@ -54,7 +47,7 @@ def orbits(findings: Findings) -> Figure:
     """
     generators = findings.generators.detach().double().cpu()[:MOST_GENERATORS]
     samples = findings.samples.detach().double().cpu()
-    reaches = [_reach(findings, i) for i in range(len(generators))]
+    reaches = [reach(g, given) for g, given in zip(generators, _ranges(findings), strict=False)]
     if not len(generators) or not samples.numel():
         return note("There is nothing to move.")
     if not bool(generators.isfinite().all()):
@@ -67,19 +60,10 @@ def orbits(findings: Findings) -> Figure:
     return _curves(generators, samples, reaches, coordinate_names(findings), affine=offset == 1)
 
 
-def _reach(findings: Findings, index: int) -> float:
-    """The largest w to draw: the learned range, or what a picture can hold."""
-    given = findings.ranges[index] if index < len(findings.ranges) else 1.0
-    reach = float(given) if math.isfinite(given) and given > 0 else 1.0
-    generator = findings.generators[index].detach().double().cpu()
-    if not bool(generator.isfinite().all()):
-        return reach
-    rates = torch.linalg.eigvals(generator)
-    speeds = [rates.real.abs().max(), rates.imag.abs().max(), generator.norm()]
-    limits = (_LARGEST_GROWTH, _LARGEST_ANGLE, _LARGEST_NORM)
-    for speed, limit in zip(map(float, speeds), limits, strict=True):
-        reach = limit / speed if speed * reach > limit else reach
-    return reach
+def _ranges(findings: Findings) -> list[float]:
+    """A range for every generator, 1 where none is known."""
+    unknown = len(findings.generators) - len(findings.ranges)
+    return [*findings.ranges, *[1.0] * unknown]
 
 
 def _elements(generator: Float[Tensor, "d d"], weights: Float[Tensor, " k"], n: int) -> Elements:
@@ -99,8 +83,8 @@ def _curves(
     figure, axes = _curvegrid([len(row) for row in panels])
     action = AffineAction(points.shape[-1]) if affine else VectorAction(points.shape[-1])
     starts = _of_all_sizes(points, _MOST_ORBITS)
-    for i, (row, generator, reach) in enumerate(zip(axes, generators, reaches, strict=True)):
-        weights = torch.linspace(-reach, reach, _ORBIT_STEPS, dtype=torch.float64)
+    for i, (row, generator, furthest) in enumerate(zip(axes, generators, reaches, strict=True)):
+        weights = torch.linspace(-furthest, furthest, _ORBIT_STEPS, dtype=torch.float64)
         paths = action.act(_elements(generator, weights, len(starts)), starts)
         for ax, panel in zip(row, panels[i], strict=False):
             if len(panel) == 1:
@@ -111,7 +95,7 @@ def _curves(
                 _in_plane(ax, paths[..., [x, y]], names[x], names[y])
         for ax in row[len(panels[i]) :]:
             ax.set_axis_off()
-        what = f" · w from −{reach:.3g} to {reach:.3g}" if panels[i] else " moves nothing"
+        what = f" · w from −{furthest:.3g} to {furthest:.3g}" if panels[i] else " moves nothing"
         row[0].set_title(f"L{i + 1}{what}")
     return figure
 
@@ -128,44 +112,6 @@ def _curvegrid(counts: list[int]) -> tuple[Figure, list[Sequence[Axes]]]:
     for ax in single[len(counts) :]:
         ax.set_axis_off()
     return figure, [[ax] for ax in single[: len(counts)]]
-
-
-def moving_planes(
-    generator: Float[Tensor, "d d"], *, affine: bool = False
-) -> list[tuple[int, ...]]:
-    """The coordinates to draw: planes that a generator couples, or single ones that it scales.
-
-    A plane (i, j) counts |L_ij| + |L_ji|, and its translation where the generator is affine; a
-    coordinate counts |L_ii|. The strongest come first, each coordinate once, earlier ones first
-    among those of about equal strength.
-
-    >>> from lieaugmenter.data.dynamics import true_generator
-    >>> moving_planes(true_generator()[0])
-    [(0, 1), (2, 3), (4, 5)]
-    """
-    n = len(generator) - affine
-    size = generator.abs()
-    pair = size[:n, :n] + size[:n, :n].mT
-    alone = size.diagonal()[:n]
-    if affine:
-        shift = size[:n, n]
-        pair = pair + shift + shift.unsqueeze(1)
-        alone = alone + shift if n == 1 else alone
-    strengths: dict[tuple[int, ...], float] = {(i,): float(alone[i]) for i in range(n)}
-    for i in range(n):
-        for j, strength in enumerate(pair[i, i + 1 :].tolist(), start=i + 1):
-            strengths[i, j] = strength
-    most = max(strengths.values(), default=0.0)
-    if most <= 0:
-        return []
-    candidates = [key for key, value in strengths.items() if value > _LEAST_COUPLING * most]
-    # Tenths of the strongest: the noise of a learned generator should not decide the order.
-    candidates.sort(key=lambda key: (-round(strengths[key] / most, 1), -len(key), key))
-    chosen: list[tuple[int, ...]] = []
-    for key in candidates:
-        if len(chosen) < _MOST_PANELS and not any(set(key) & set(other) for other in chosen):
-            chosen.append(key)
-    return sorted(chosen)
 
 
 def _spread(points: Float[Tensor, "n d"], count: int) -> Float[Tensor, "m d"]:
@@ -225,13 +171,15 @@ def _image_strips(
     samples: Float[Tensor, "n channels height width"],
     reaches: Sequence[float],
 ) -> Figure:
-    images = _thumbnails(_spread(samples, _MOST_IMAGES))
+    images = _thumbnails(_spread(samples, _MOST_IMAGES), len(generators) * _IMAGE_STEPS)
     n, _, height, width = images.shape
     # One mosaic for each generator: many small axes are slow to lay out.
     tall = 8.2 / _IMAGE_STEPS * n * height / width
     figure, axes = grid((8.2, len(generators) * (tall + 0.55)), len(generators), 1)
-    for i, (ax, generator, reach) in enumerate(zip(axes[:, 0], generators, reaches, strict=True)):
-        weights = torch.linspace(-reach, reach, _IMAGE_STEPS, dtype=torch.float64)
+    for i, (ax, generator, furthest) in enumerate(
+        zip(axes[:, 0], generators, reaches, strict=True)
+    ):
+        weights = torch.linspace(-furthest, furthest, _IMAGE_STEPS, dtype=torch.float64)
         views = ImageAction().act(_elements(generator, weights, n), images)
         ax.imshow(_mosaic(views), cmap="gray", vmin=0.0, vmax=1.0, interpolation="none")
         gap = _gap(width)
@@ -243,17 +191,18 @@ def _image_strips(
         ax.set_yticks([])
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
-        ax.set_title(f"L{i + 1} · w from −{reach:.3g} to {reach:.3g}")
+        ax.set_title(f"L{i + 1} · w from −{furthest:.3g} to {furthest:.3g}")
     return figure
 
 
 def _thumbnails(
-    images: Float[Tensor, "n channels height width"],
+    images: Float[Tensor, "n channels height width"], views: int
 ) -> Float[Tensor, "n shown small_height small_width"]:
-    """Grey or colour images of a modest size."""
+    """Grey or colour images of a modest size, for that many views of each."""
     if images.shape[1] not in (1, 3):
         images = images.mean(1, keepdim=True)
     shrink = _LARGEST_IMAGE / max(images.shape[-2:])
+    shrink = min(shrink, math.sqrt(_MOST_BYTES / (views * max(images.numel(), 1))))
     if shrink >= 1:
         return images
     height, width = (max(1, round(shrink * side)) for side in images.shape[-2:])

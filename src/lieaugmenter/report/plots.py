@@ -22,13 +22,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.analysis.compare import match
+from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.report.findings import Findings
 
 try:
     import matplotlib
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import imsave
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 except ImportError as error:
@@ -37,11 +38,13 @@ except ImportError as error:
 # Okabe and Ito's palette, told apart by colour-blind readers; the pale yellow is left out.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 INK, QUIET, FAINT = "#1f2430", "#6b7280", "#d5d9e0"
+_AXIS, _LINE = "#9aa1ad", "#eceef2"
+# A page gives these colours its own shades, which differ between light and dark.
+_SHADES = {INK: "ink", QUIET: "quiet", FAINT: "faint", _AXIS: "axis", _LINE: "line"}
+_SHADES |= {colour.lower(): f"hue{i}" for i, colour in enumerate(PALETTE)} | {"#ffffff": "card"}
 
-_MOST_HEATMAPS = 12
-# Above these sizes the numbers, or the lines between the cells of a heat-map, are too small.
-_LARGEST_WITH_NUMBERS = 10
-_LARGEST_WITH_LINES = 24
+# Two of these stand beside one another on a desk, and one fills a phone.
+_WIDTH = 4.7
 _NOT_TERMS = frozenset({"epoch", "lr", "range", "seconds", "step"})
 # Up to here single epochs are marked.
 _FEW_EPOCHS = 12
@@ -49,7 +52,7 @@ _LOSSES = ("prediction", "equivariance", "validation")
 _REGULARISERS = ("similarity", "proximity", "sparsity", "alignment")
 
 _STYLE: dict[str, Any] = {
-    "axes.edgecolor": "#9aa1ad",
+    "axes.edgecolor": _AXIS,
     "axes.labelcolor": QUIET,
     "axes.labelsize": 8.5,
     "axes.linewidth": 0.7,
@@ -68,12 +71,12 @@ _STYLE: dict[str, Any] = {
     "svg.hashsalt": "lieaugmenter",
     "text.color": INK,
     "text.parse_math": False,
-    "xtick.color": "#9aa1ad",
+    "xtick.color": _AXIS,
     "xtick.labelcolor": QUIET,
     "xtick.labelsize": 8.0,
     "xtick.major.size": 3.0,
     "xtick.major.width": 0.7,
-    "ytick.color": "#9aa1ad",
+    "ytick.color": _AXIS,
     "ytick.labelcolor": QUIET,
     "ytick.labelsize": 8.0,
     "ytick.major.size": 3.0,
@@ -106,54 +109,29 @@ def styled(draw: Callable[[Findings], Figure]) -> Callable[[Findings], Figure]:
 def svg(figure: Figure) -> str:
     """A figure as SVG text to put into a page: the same figure always gives the same text.
 
-    The ids inside begin with a digest of the picture, so that several fit into one page.
+    The ids inside begin with a digest of the picture, so that several fit into one page, and
+    colours may be set by the page: ``--ink``, ``--quiet``, ``--faint``, ``--axis``, ``--line``,
+    ``--card``, ``--hue0`` to ``--hue5``.
     """
     buffer = io.StringIO()
     with look():
-        figure.savefig(buffer, format="svg", dpi=150)
+        # The page behind it is white or dark.
+        figure.savefig(buffer, format="svg", dpi=150, transparent=True)
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:8]}-"
 
-    def with_prefix(tag: re.Match[str]) -> str:
+    def shade(colour: re.Match[str]) -> str:
+        name = _SHADES.get(colour[0])
+        return f"var(--{name}, {colour[0]})" if name else colour[0]
+
+    def at_home(tag: re.Match[str]) -> str:
         named = re.sub(r'(\bid=")', rf"\g<1>{prefix}", tag[0])
-        return re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}", named)
+        named = re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}", named)
+        return re.sub(r"(?<=[:] )#[0-9a-f]{6}\b", shade, named)
 
     # Only inside tags: a feature may well be called id="x", and matplotlib escapes its brackets.
-    return re.sub(r"<[^>]+>", with_prefix, text).strip()
-
-
-@styled
-def generator_heatmaps(findings: Findings) -> Figure:
-    """Each learned generator as a heat-map, beside the true one and the difference if it is known.
-
-    Learned generators are put in the order and sign of the true ones, their size is left alone.
-    All maps share one scale of colours, so that a small difference looks pale.
-    """
-    rows = _heatmap_rows(findings)
-    if not rows:
-        return note("There are no generators to show.")
-    d = findings.generators.shape[-1]
-    limit = _largest(torch.stack([matrix for row in rows for _, matrix in row]))
-    columns = max(len(row) for row in rows)
-    names = coordinate_names(findings)
-    side = min(2.0 + 0.11 * d, 2.85 if columns > 1 else 4.2)
-    margin = 0.075 * max(len(name) for name in names)
-    below = margin if _upright(names) else 0.15
-    size = (columns * side + 0.3 + margin, len(rows) * (side + 0.35 + below))
-    figure, axes = grid(size, len(rows), columns)
-    mesh = None
-    for row, cells in zip(axes, rows, strict=True):
-        for ax, (title, matrix) in zip(row, cells, strict=False):
-            mesh = _heatmap(ax, matrix, names, limit)
-            ax.set_title(title)
-            ax.tick_params(labelleft=ax is row[0])
-        for ax in row[len(cells) :]:
-            ax.set_axis_off()
-    if d > _LARGEST_WITH_NUMBERS and mesh is not None:
-        bar = figure.colorbar(mesh, ax=axes, shrink=0.6, aspect=30)
-        bar.outline.set_visible(False)
-    return figure
+    return re.sub(r"<[^>]+>", at_home, text).strip()
 
 
 def grid(size: tuple[float, float], rows: int, columns: int) -> tuple[Figure, Any]:
@@ -168,85 +146,116 @@ def _largest(values: Tensor) -> float:
     return float(finite.max()) if finite.numel() and finite.max() > 0 else 1.0
 
 
-def _heatmap_rows(findings: Findings) -> list[list[tuple[str, Tensor]]]:
-    """Titles and matrices, a list for each row of the figure; at most three in a row."""
-    learned = findings.generators.detach().double().cpu()
-    alone = [(f"L{i + 1}, learned", matrix) for i, matrix in enumerate(learned)]
-    if findings.truth is None:
-        return _in_threes(alone[:_MOST_HEATMAPS])
-    truth = findings.truth.detach().double().cpu()
-    if len(learned) < len(truth):
-        known = [(f"true {i + 1} of {len(truth)}", matrix) for i, matrix in enumerate(truth)]
-        return _in_threes(alone) + _in_threes(known[:_MOST_HEATMAPS])
-    matching = match(learned, truth)
-    pairs = zip(
-        matching.order, matching.signs, matching.cosines, matching.generators, truth, strict=True
+def matrix_png(matrix: Float[Tensor, "d d"], limit: float) -> bytes:
+    """A matrix as a picture of one pixel an entry: blue below zero, red above, white at zero."""
+    buffer = io.BytesIO()
+    # Short of the map's ends, which are nearly black.
+    shown = np.nan_to_num(matrix.numpy())
+    imsave(buffer, shown, cmap="RdBu_r", vmin=-1.2 * limit, vmax=1.2 * limit, format="png")
+    return buffer.getvalue()
+
+
+@styled
+def spectrum(findings: Findings) -> Figure:
+    """The defect of the best span of each dimension, between exact and arbitrary.
+
+    Whiskers are 95 % bounds. Spans that are surely below the bound count as symmetries; the band
+    is where random directions lie.
+    """
+    rows = [row for row in findings.spectrum or findings.table if _is_number(row.get("defect"))]
+    if not rows:
+        return note("No defect was measured.")
+    dimensions = np.array([row["dimension"] for row in rows])
+    defects = np.array([row["defect"] for row in rows], dtype=float)
+    bounds = np.array([_bounds(row) for row in rows], dtype=float)
+    figure = Figure(figsize=(_WIDTH, 3.1), layout="constrained")
+    ax = figure.subplots()
+    top = max(1.35, 1.08 * float(np.nanmax(bounds)))
+    _draw_null(ax, findings)
+    ax.axhline(DEFECT_BOUND, color=PALETTE[2], lw=1.0, ls="--")
+    label = f"bound {DEFECT_BOUND:g}"
+    ax.annotate(
+        label,
+        (1.0, DEFECT_BOUND),
+        (0, 3),
+        xycoords=ax.get_yaxis_transform(),
+        textcoords="offset points",
+        ha="right",
+        color=PALETTE[2],
     )
-    rows = [
-        [
-            (f"{'−' if sign < 0 else ''}L{index + 1}, learned", matrix),
-            ("true", known),
-            (f"difference · cosine similarity {cosine:.4f}", matrix - known),
-        ]
-        for index, sign, cosine, matrix, known in pairs
-    ]
-    others = [cell for i, cell in enumerate(alone) if i not in matching.order]
-    return rows[:_MOST_HEATMAPS] + _in_threes(others)
+    ax.vlines(dimensions, bounds[:, 0], bounds[:, 1], color=QUIET, lw=1.1)
+    small = bounds[:, 1] <= DEFECT_BOUND
+    for which, face in ((small, PALETTE[0]), (~small, "white")):
+        ax.plot(
+            dimensions[which],
+            defects[which],
+            "o",
+            ms=6,
+            color=PALETTE[0],
+            mfc=face,
+            zorder=3,
+        )
+    ax.set_ylim(min(-0.06, 1.1 * float(np.nanmin(bounds))), top)
+    ax.set_xlim(dimensions.min() - 0.6, dimensions.max() + 0.6)
+    ax.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+    ax.set_xlabel("number of generators")
+    ax.set_ylabel("defect of the worst direction")
+    return figure
 
 
-def _in_threes(cells: list[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
-    return [cells[i : i + 3] for i in range(0, len(cells), 3)]
-
-
-def _heatmap(ax: Axes, matrix: Float[Tensor, "d d"], names: list[str], limit: float) -> Any:
-    d = len(matrix)
-    lines = d <= _LARGEST_WITH_LINES
-    mesh = ax.pcolormesh(
-        np.ma.masked_invalid(matrix.numpy()),
-        cmap="RdBu_r",
-        # Short of the map's ends, which are nearly black.
-        vmin=-1.2 * limit,
-        vmax=1.2 * limit,
-        edgecolors="white" if lines else "none",
-        linewidth=0.6 if lines else 0.0,
-        rasterized=not lines,
+def _bounds(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Lower and upper bound of a defect; itself where a bound was not measured."""
+    lower, upper = row.get("lower"), row.get("upper")
+    return (
+        lower if _is_number(lower) else row["defect"],
+        upper if _is_number(upper) else row["defect"],
     )
-    ax.set_aspect("equal")
-    ax.invert_yaxis()
-    ax.spines[:].set_visible(False)
-    step = math.ceil(d / _LARGEST_WITH_LINES)
-    places = np.arange(0, d, step)
-    labels = [names[i] for i in places]
-    ax.set_xticks(places + 0.5, labels, rotation=90 if _upright(names) else 0)
-    ax.set_yticks(places + 0.5, labels)
-    ax.tick_params(length=0, labelsize=8.0 if d <= 12 else 6.0)
-    if d <= _LARGEST_WITH_NUMBERS:
-        _write_values(ax, matrix, limit)
-    return mesh
 
 
-def _upright(names: list[str]) -> bool:
-    """Whether the names would run into each other below the columns of a heat-map."""
-    return max(len(name) for name in names) * len(names) > 30
-
-
-def _write_values(ax: Axes, matrix: Float[Tensor, "d d"], limit: float) -> None:
-    size = (
-        8.5 if len(matrix) <= 4 else 7.5 if len(matrix) <= 6 else 6.6 if len(matrix) <= 8 else 5.4
+def _draw_null(ax: Axes, findings: Findings) -> None:
+    """A line at 1, an arbitrary direction, and a band where single random directions lie."""
+    if findings.departure is not None:
+        low, high = findings.departure.null
+        ax.axhspan(low, high, color=FAINT, alpha=0.45, lw=0)
+    ax.axhline(1.0, color=QUIET, lw=0.8)
+    ax.annotate(
+        "arbitrary direction",
+        (0.0, 1.0),
+        (4, 3),
+        xycoords=ax.get_yaxis_transform(),
+        textcoords="offset points",
+        color=QUIET,
     )
-    for i, row in enumerate(matrix.tolist()):
-        for j, value in enumerate(row):
-            text = _cell(value, limit)
-            strong = abs(value) > 0.6 * limit
-            colour = "white" if strong else "#b9bec8" if text == "0" else INK
-            ax.text(j + 0.5, i + 0.5, text, color=colour, fontsize=size, ha="center", va="center")
 
 
-def _cell(value: float, limit: float) -> str:
-    if abs(value) < 0.005 * min(limit, 1.0):
-        return "0"
-    usual = 0.1 <= limit < 100
-    return (f"{value:.2f}" if usual else f"{value:.1e}").replace("-", "−")
+@styled
+def departure_curves(findings: Findings) -> Figure:
+    """How far predictions depart from the symmetry as elements grow: learned against random."""
+    measured = findings.departure
+    if measured is None:
+        return note("There is no generator to move samples along.")
+    figure = Figure(figsize=(_WIDTH, 3.1), layout="constrained")
+    ax = figure.subplots()
+    sizes = np.array(measured.sizes)
+    random = np.array(measured.random)
+    ax.fill_between(sizes, random.min(0), random.max(0), color=FAINT, alpha=0.45, lw=0)
+    ax.plot(sizes, np.median(random, 0), color=QUIET, lw=1.2, label="random generators")
+    if measured.floor is not None:
+        ax.axhline(measured.floor, color=PALETTE[2], lw=1.0, ls="--", label="prediction error")
+    several = len(measured.learned) > 1
+    for i, curve in enumerate(measured.learned):
+        label = "learned" if i == 0 and not several else f"L{i + 1}"
+        ax.plot(sizes, curve, color=PALETTE[i], lw=1.7, marker="o", ms=3, label=label)
+    ax.set_xscale("log")
+    values = np.concatenate([random.ravel(), np.ravel(measured.learned)])
+    if (values > 0).any():
+        _log_axis(ax, values[values > 0])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, True)))
+    ax.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+    ax.set_xlabel("ε, the size of the element exp(εL)")
+    ax.set_ylabel("departure, share of the spread")
+    figure.legend(loc="outside upper left", ncols=3, handlelength=1.6)
+    return figure
 
 
 @styled
@@ -258,7 +267,7 @@ def loss_curves(findings: Findings) -> Figure:
     reach = _series(findings.history, "range")
     if not drawn and not len(reach[0]):
         return note("No training history was kept.")
-    figure = Figure(figsize=(8.6, 4.0), layout="constrained")
+    figure = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     _draw_terms(above, drawn)
     _draw_range(below, *reach)
@@ -301,7 +310,7 @@ def _draw_terms(
     ax.tick_params(labelbottom=False)
     if terms:
         _log_axis(ax, np.concatenate([values for _, values in terms.values()]))
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.6)
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, handlelength=1.6)
 
 
 def _log_axis(ax: Axes, values: Float[np.ndarray, " k"]) -> None:
@@ -315,7 +324,7 @@ def _log_axis(ax: Axes, values: Float[np.ndarray, " k"]) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, few)))
     ax.yaxis.set_minor_locator(LogLocator(subs=tuple(range(2, 10)), numticks=7))
     ax.yaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-    ax.grid(axis="y", color="#eceef2", lw=0.7)
+    ax.grid(axis="y", color=_LINE, lw=0.7)
     ax.set_axisbelow(True)
 
 

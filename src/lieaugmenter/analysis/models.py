@@ -1,0 +1,155 @@
+"""Reading a user's own model for an audit. Nothing is unpickled, which could run any code."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lieaugmenter.actions.base import Batch
+from lieaugmenter.nets import CNN, MLP
+from lieaugmenter.runs import RunError, RunFolder, read_tensors
+
+_FORMATS = (
+    "a TorchScript file (torch.jit.trace(model, x).save('model.pt')), a run folder, or "
+    "file.py:name, where name is a module or function in code of yours"
+)
+
+
+class ModelError(ValueError):
+    """A model that cannot be used, with a message for users."""
+
+
+def load_model(source: str) -> Callable[[Batch], Tensor]:
+    """The model that a word of the command line means.
+
+    Parameters
+    ----------
+    source
+        A TorchScript file; a run folder, of which the network is taken as it predicts directly, in
+        the units of the data, and log-probabilities of a classifier; or ``file.py:name`` or
+        ``package.module:name``, which runs that code.
+
+    Raises
+    ------
+    ModelError
+        For anything else. Pickled modules are refused, and so are .pt2 files, which torch reads by
+        unpickling: load them in code of your own, and give that.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return _of_run(path)
+    place, colon, name = source.rpartition(":")
+    if colon and not path.exists():
+        return _of_code(place, name)
+    if not path.is_file():
+        raise ModelError(f"{source}: no such file; a model is {_FORMATS}")
+    if path.suffix == ".pt2":
+        raise ModelError(
+            f"{source}: torch.export.load unpickles, which could run any code. Load it in a file "
+            f"of your own, model = torch.export.load('{path.name}').module(), and give that as "
+            f"file.py:model"
+        )
+    return _of_torchscript(path)
+
+
+def _of_torchscript(path: Path) -> nn.Module:
+    try:
+        with warnings.catch_warnings():
+            # Its makers want torch.export instead, which is read by unpickling.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return torch.jit.load(path, map_location="cpu").eval()
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(
+            f"{path}: not a TorchScript file. State dictionaries and pickled modules hold no "
+            f"model, or could run any code. A model is {_FORMATS}"
+        ) from error
+
+
+def _of_code(place: str, name: str) -> Callable[[Batch], Tensor]:
+    try:
+        module = _module_of_file(Path(place)) if place.endswith(".py") else _module_named(place)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise ModelError(f"{place} cannot be run: {type(error).__name__}: {error}") from error
+    found: Any = getattr(module, name, None)
+    if found is None:
+        raise ModelError(f"{place} has no {name!r}")
+    kind = "class" if isinstance(found, type) else type(found).__name__
+    if kind == "class" or not callable(found):
+        raise ModelError(
+            f"{place}:{name} is of type {kind}; a trained module or a function of a batch is needed"
+        )
+    return cast(Callable[[Batch], Tensor], found)
+
+
+def _module_of_file(path: Path) -> Any:
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # there is a loader for .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # So that the file finds those beside it, as it does when it is run.
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _module_named(name: str) -> Any:
+    if not name or not all(part.isidentifier() for part in name.split(".")):
+        raise ModelError(f"{name}: no such file, and no name of a Python module")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ModelError(f"no Python module {error.name!r}, looked for in {name}") from error
+
+
+def _of_run(path: Path) -> Callable[[Batch], Tensor]:
+    run = RunFolder.open(path)
+    weights, scales = read_tensors(path / "network.safetensors")
+    config = run.config()
+    parameters, data = config.get("parameters"), config.get("data")
+    if not isinstance(parameters, dict) or not isinstance(data, dict) or "x_scale" not in scales:
+        raise RunError(f"{path} is no run of an estimator, and does not say how to use its network")
+    network = _network_of(path, parameters, data, scales)
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise RunError(f"{path}: the weights do not fit the network ({error})") from None
+    network.eval()
+    scale, shift = (torch.tensor(scales[name]) for name in ("y_scale", "y_shift"))
+
+    def predict(x: Tensor) -> Tensor:
+        values = network(x / scales["x_scale"])
+        return values.log_softmax(-1) if scales["classes"] else values * scale + shift
+
+    return predict
+
+
+def _network_of(
+    path: Path, parameters: dict[str, Any], data: dict[str, Any], scales: dict[str, Any]
+) -> nn.Module:
+    kind = parameters.get("network")
+    if kind not in ("auto", "cnn", "mlp"):
+        raise RunError(
+            f"{path}: its network is one of your own ({str(kind)[:60]}); build it and load "
+            f"network.safetensors in a file of yours, and give that as file.py:name"
+        )
+    in_shape, out_shape = tuple(data["x_shape"][1:]), tuple(data["y_shape"][1:]) or (1,)
+    out_shape = (scales["classes"],) if scales["classes"] else out_shape
+    if kind == "cnn" or (kind == "auto" and parameters.get("action") == "image"):
+        return CNN(in_shape, math.prod(out_shape))
+    return MLP(in_shape, out_shape, hidden=tuple(parameters["hidden"]))
