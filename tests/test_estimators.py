@@ -58,7 +58,7 @@ def test_verdict_says_what_it_is_based_on(fitted: SymmetryRegressor) -> None:
     assert verdict.outcome == "inconclusive"
     assert verdict.dimension == 1
     assert 0 < verdict.defect < verdict.upper < 0.3
-    assert "does not certify" in verdict.reasons[0]
+    assert "is not certified" in verdict.reasons[0]
     assert any("held-out samples" in reason for reason in verdict.reasons)
     assert any("1 training run" in reason for reason in verdict.reasons)
 
@@ -67,7 +67,7 @@ def test_print_shows_the_table_and_the_reasons(fitted: SymmetryRegressor) -> Non
     text = str(fitted)
     assert "verdict: inconclusive: 1 generator" in text
     assert "held-out loss" in text
-    assert "does not certify" in text
+    assert "is not certified" in text
 
 
 def test_unlearned_task_is_inconclusive_whatever_its_defect() -> None:

@@ -56,6 +56,7 @@ def test_no_name_became_public_by_accident() -> None:
         "analysis",
         "cli",
         "data",
+        "discovery",
         "estimators",
         "learning",
         "lie",

@@ -124,7 +124,7 @@ def discover(
     action: Action = "vector",
     output: Literal["invariant", "same"] = "invariant",
     task: Literal["auto", "regression", "classification"] = "auto",
-    generators: int = 1,
+    generators: int | Literal["auto"] = "auto",
     blocks: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     epochs: int = 50,
     views: int = 10,
@@ -153,7 +153,7 @@ def discover(
     task
         Regression or classification; by the target's type unless given.
     generators
-        Number of generators to look for.
+        Number of generators to look for; auto finds out how many there are, none included.
     blocks
         Sizes of blocks of features that may mix, for example 2 2 2 2.
     epochs

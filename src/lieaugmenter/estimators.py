@@ -27,8 +27,10 @@ except ImportError:
 from lieaugmenter.actions import Action, AffineAction, ImageAction, InvariantAction
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
+from lieaugmenter.analysis.polarization import entries
 from lieaugmenter.analysis.verdict import Verdict, assess, defects, quality_of
 from lieaugmenter.data.checkup import examine, non_finite_message
+from lieaugmenter.discovery import Discovery, Evidence, discover, gather
 from lieaugmenter.export.manifest import FORMS, Manifest, made_by
 from lieaugmenter.learning import LieAugmenter, Objective, fit
 from lieaugmenter.learning.augmenter import make_action, make_output
@@ -49,6 +51,15 @@ _TRIED_SAMPLES = 64
 _SHOWN_SAMPLES = 8
 # Larger generators are looked at in the report, not in a terminal.
 _LARGEST_PRINTED = 8
+# Teams that look for symmetries: widths, and epochs for each that is asked for. With ReLU or fewer
+# steps their derivatives were good enough for fewer tasks of the zoo.
+_TEAM_WIDTHS = (64, 64, 64)
+_TEAM_EPOCHS = 4
+_SMOOTH_TEAM: dict[str, Any] = {"lr": 5e-3, "members": 2, "most_steps": 6000}
+# Other networks, such as those of images, take longer.
+_OTHER_TEAM: dict[str, Any] = {"members": 1, "most_steps": 1500}
+# Dimensions in the table beyond the one that was found.
+_ROWS_BEYOND = 3
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,14 @@ class _Task:
 
     def held_out_data(self) -> tuple[Tensor, Tensor]:
         return self.inputs[self.held_out], self.targets[self.held_out]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Generators to train with, (c, d, d), and the range that suits them."""
+
+    generators: Tensor
+    range: float | None
 
 
 class _SymmetryEstimator(BaseEstimator):
@@ -186,8 +205,10 @@ class _SymmetryEstimator(BaseEstimator):
         # Built once before anything is written: a mistake in the settings leaves no folder behind.
         self._build(task, seed)
         run = self._open_run(x, y, seed, resume)
+        discovery = self._discover(task, seed) if self.n_generators == "auto" else None
+        given = None if discovery is None else _Given(discovery.span.cpu(), discovery.reach())
         trained = [
-            self._train(task, seed + number, self._folder_of_seed(run, number), resume)
+            self._train(task, seed + number, self._folder_of_seed(run, number), resume, given)
             for number in np.arange(self.n_seeds).tolist()
         ]
         held_out = task.held_out_data()
@@ -203,17 +224,17 @@ class _SymmetryEstimator(BaseEstimator):
         self._seeds = _seed_rows(spans, losses)
         if run is not None:
             self._save_predictor(run)
-        self.verdict_ = self._judge(*task.held_out_data(), seed)
-        self.symmetries_ = [
-            {
-                "dimension": len(self.generators_),
-                "validation_loss": losses[best],
-                "defect": self.verdict_.defect,
-                "upper": self.verdict_.upper,
-                "seed_agreement": self.seed_agreement_,
-                "outcome": self.verdict_.outcome,
-            }
-        ]
+        self.dimensions_ = None if discovery is None else discovery.evidence.dimensions
+        if discovery is None:
+            self.verdict_ = self._judge(*held_out, seed)
+            self.symmetries_ = [self._row(losses[best])]
+        else:
+            self.verdict_ = discovery.verdict
+            self.identity_ = self._in_units_of_data(discovery.identity)
+            nothing = self._plain_loss(task, seed) if len(self.generators_) else losses[best]
+            self.symmetries_ = self._table(
+                discovery.evidence, {0: nothing, len(self.generators_): losses[best]}
+            )
         self.n_samples_ = len(x)
         self._tried = tuple(data[:_TRIED_SAMPLES].clone() for data in task.held_out_data())
         if run is not None:
@@ -250,7 +271,36 @@ class _SymmetryEstimator(BaseEstimator):
         train, held_out = _split(len(inputs), self.validation, seed)
         return _Task(inputs, targets, train, held_out, action, output, scales, classes)
 
-    def _build(self, task: _Task, seed: int) -> Predictor:
+    def _discover(self, task: _Task, seed: int) -> Discovery:
+        """Which generators there are, from two teams of predictors, and how sure that is."""
+        predictor = self._build(task, seed)
+        x, y = predictor.scale_x(task.inputs), predictor.scale_y(task.targets)
+        smooth = self.network in ("auto", "mlp") and not isinstance(task.action, ImageAction)
+
+        def make_network() -> nn.Module:
+            if not smooth:
+                return self._build_network(task)
+            return MLP(*_shapes(task), hidden=_TEAM_WIDTHS, smooth=True)
+
+        evidence = gather(
+            make_network,
+            (x[task.train], y[task.train]),
+            (x[task.held_out], y[task.held_out]),
+            action=task.action,
+            output=task.output,
+            candidates=entries(predictor.augmenter.basis.mask),
+            classes=task.classes,
+            epochs=_TEAM_EPOCHS * self.epochs,
+            batch_size=self.batch_size,
+            **(_SMOOTH_TEAM if smooth else dict(_OTHER_TEAM, lr=self.lr)),
+            device=self.device,
+            seed=seed,
+            progress=bool(self.verbose),
+        )
+        largest = task.action.usual_range if self.range is None else self.range
+        return discover(evidence, largest=largest, labels=bool(task.classes))
+
+    def _build(self, task: _Task, seed: int, given: _Given | None = None) -> Predictor:
         """The untrained network and augmenter of a seed."""
         pick_device(self.device)
         n = len(task.train)
@@ -260,26 +310,33 @@ class _SymmetryEstimator(BaseEstimator):
             network = self._build_network(task)
             augmenter = LieAugmenter(
                 task.action,
-                n_generators=int(self.n_generators),
+                n_generators=1 if self.n_generators == "auto" else int(self.n_generators),
                 output=task.output,
                 n_views=self.n_views,
-                range=self.range,
+                range=self.range if self.range is not None or given is None else given.range,
                 sampler=self.sampler,
                 warmup_steps=round(self.warmup * steps),
                 objective=self.objective,
                 blocks=self.blocks,
                 mask=None if self.mask is None else torch.as_tensor(np.asarray(self.mask)),
+                basis=None if given is None else given.generators,
             )
         return Predictor(network, augmenter, classes=task.classes, **task.scales)
 
     def _train(
-        self, task: _Task, seed: int, run: RunFolder | None, resume: bool
+        self,
+        task: _Task,
+        seed: int,
+        run: RunFolder | None,
+        resume: bool,
+        given: _Given | None,
     ) -> tuple[Predictor, History]:
-        predictor = self._build(task, seed)
+        predictor = self._build(task, seed, given)
         x, y = predictor.scale_x(task.inputs), predictor.scale_y(task.targets)
         history = fit(
             predictor.network,
-            predictor.augmenter,
+            # Without a generator there is nothing to augment with.
+            predictor.augmenter if len(predictor.augmenter.generators) else None,
             (x[task.train], y[task.train]),
             validation=(x[task.held_out], y[task.held_out]),
             epochs=self.epochs,
@@ -319,13 +376,9 @@ class _SymmetryEstimator(BaseEstimator):
         write_tensors(run.path / "network.safetensors", self.network_.state_dict(), scales)
 
     def _check_parameters(self, x: np.ndarray, y: np.ndarray) -> None:
-        if self.n_generators == "auto":
-            raise ValueError(
-                "n_generators='auto' is not available in this version; give the number of "
-                "generators to look for (1 is a good first try)"
-            )
-        if not isinstance(self.n_generators, int | np.integer) or self.n_generators < 1:
-            raise ValueError(f"n_generators={self.n_generators!r}: give a number of at least 1")
+        given = self.n_generators
+        if given != "auto" and (not isinstance(given, int | np.integer) or given < 1):
+            raise ValueError(f"n_generators={given!r}: give a number of at least 1, or 'auto'")
         if not 0 < self.validation < 1:
             raise ValueError(f"validation={self.validation}: give a fraction between 0 and 1")
         if self.n_seeds < 1:
@@ -340,8 +393,7 @@ class _SymmetryEstimator(BaseEstimator):
             )
 
     def _build_network(self, task: _Task) -> nn.Module:
-        in_shape = tuple(task.inputs.shape[1:])
-        out_shape = (task.classes,) if task.classes else tuple(task.targets.shape[1:]) or (1,)
+        in_shape, out_shape = _shapes(task)
         if isinstance(self.network, nn.Module):
             return copy.deepcopy(self.network)
         if callable(self.network):
@@ -428,9 +480,50 @@ class _SymmetryEstimator(BaseEstimator):
             # A finished training is worth more than its name.
             warnings.warn(f"the algebra could not be named ({error})", stacklevel=3)
             return None
-        if found.exact is None:
+        return self._in_units_of_data(found)
+
+    def _in_units_of_data(self, found: Identity | None) -> Identity | None:
+        if found is None or found.exact is None:
             return found
         return replace(found, exact=self.predictor_.in_units_of_data(found.exact))
+
+    def _row(self, loss: float) -> dict[str, Any]:
+        """The one row of a table for a given number of generators."""
+        return {
+            "dimension": len(self.generators_),
+            "validation_loss": loss,
+            "defect": self.verdict_.defect,
+            "upper": self.verdict_.upper,
+            "closure": None,
+            "seed_agreement": self.seed_agreement_,
+            "chosen": True,
+        }
+
+    def _plain_loss(self, task: _Task, seed: int) -> float:
+        """What the same network comes to without augmentation, on held-out data."""
+        predictor, _ = self._train(
+            task, seed, None, False, _Given(task.action.mask.expand(0, -1, -1), None)
+        )
+        return predictor.loss(*task.held_out_data())
+
+    def _table(self, evidence: Evidence, losses: dict[int, float]) -> list[dict[str, Any]]:
+        """A row for no generator, and one for each dimension up to a few beyond what was found."""
+        chosen = len(self.generators_)
+        measured = zip(evidence.dimensions.rows, evidence.agreement, strict=True)
+        found = {0: (None, None)} | {row.dimension: (row, seeds) for row, seeds in measured}
+        return [
+            {
+                "dimension": dimension,
+                "validation_loss": losses.get(dimension),
+                "defect": row and row.defect,
+                "upper": row and row.upper,
+                "closure": row and row.closure,
+                "seed_agreement": agreement,
+                "chosen": dimension == chosen,
+            }
+            for dimension, (row, agreement) in found.items()
+            if dimension <= chosen + _ROWS_BEYOND
+        ]
 
     def _ranges(self) -> list[float]:
         ranges = self.augmenter_.sampler.ranges().detach()
@@ -525,6 +618,8 @@ class _SymmetryEstimator(BaseEstimator):
         """The result in two sentences that can be pasted, what was not tested included."""
         check_is_fitted(self, "verdict_")
         verdict, count = self.verdict_, len(self.generators_)
+        if self.dimensions_ is not None:
+            return self._sentence_of_teams()
         return (
             f"On {self.n_samples_} samples, {count} generator{'s' if count > 1 else ''} of a "
             f"continuous symmetry {'were' if count > 1 else 'was'} learned together with a "
@@ -533,6 +628,36 @@ class _SymmetryEstimator(BaseEstimator):
             f"direction (95 % upper bound {verdict.upper:.2g}), and it explains "
             f"{verdict.quality:.3g} of the variation. {self._named()}Only the identity component "
             f"was tested. The verdict is {verdict.outcome}."
+        )
+
+    def _sentence_of_teams(self) -> str:
+        verdict, start = self.verdict_, f"On {self.n_samples_} samples"
+        if verdict.outcome == "certified":
+            return (
+                f"{start}, a continuous symmetry of dimension {verdict.dimension} is certified: "
+                f"{self._measured_by_teams()}. {self._named()}{_until(verdict.holds_until)}"
+                + (f" Its group is {verdict.components}." if verdict.components else "")
+            )
+        if verdict.outcome == "refuted":
+            return (
+                f"{start} there is no continuous symmetry among those that the action can "
+                f"express: {self._measured_by_teams()}."
+            )
+        return (
+            f"{start} it cannot be told whether there is a continuous symmetry: "
+            f"{self._measured_by_teams()}."
+        )
+
+    def _measured_by_teams(self) -> str:
+        verdict = self.verdict_
+        teams = f"two teams of predictors trained on disjoint halves explain {verdict.quality:.4f}"
+        if verdict.defect is None:
+            return f"{teams} of the held-out variation, and have nothing in common"
+        whose = "of the span" if verdict.dimension else "of the best direction"
+        return (
+            f"{teams} of the held-out variation, and the defect {whose} is {verdict.defect:.2g} "
+            f"(95 % upper bound {verdict.upper:.2g}; 0 for a symmetry, about 1 for an arbitrary "
+            f"direction)"
         )
 
     def _named(self) -> str:
@@ -635,16 +760,18 @@ class _SymmetryEstimator(BaseEstimator):
     def __str__(self) -> str:
         if not hasattr(self, "verdict_"):
             return repr(self)
+        agreement = "seeds" if self.dimensions_ is None else "halves"
         header = (
-            f"{'dim':>5}  {'held-out loss':>13}  {'defect':>8}  {'95 % upper':>10}  {'seeds':>6}"
+            f"{'dim':>7}  {'held-out loss':>13}  {'defect':>8}  {'95 % upper':>10}  "
+            f"{'closure':>8}  {agreement:>6}"
         )
         lines = [f"{type(self).__name__}  verdict: {self.verdict_}", header]
         for row in self.symmetries_:
-            agreement = row["seed_agreement"]
-            seeds = "–" if agreement is None else f"{agreement:.3f}"
+            mark = ">>" if row["chosen"] else ""
             lines.append(
-                f"{row['dimension']:>5}  {row['validation_loss']:>13.4g}  {row['defect']:>8.3f}  "
-                f"{row['upper']:>10.3f}  {seeds:>6}"
+                f"{mark:>2}{row['dimension']:>5}  {_shown(row['validation_loss'], '.4g'):>13}  "
+                f"{_shown(row['defect']):>8}  {_shown(row['upper']):>10}  "
+                f"{_shown(row['closure']):>8}  {_shown(row['seed_agreement']):>6}"
             )
         lines += [f"  {reason}" for reason in self.verdict_.reasons]
         if self.generators_.shape[-1] <= _LARGEST_PRINTED:
@@ -671,7 +798,9 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
     output
         How they move y: ``"invariant"``, ``"same"``, or an `Action`.
     n_generators
-        Number of generators to look for.
+        Number of generators to look for. ``"auto"`` finds out how many there are, none included:
+        two teams of predictors are trained on halves of the training data, held-out data decide
+        (see `discovery`), and the predictor is then trained with what was certified.
     blocks, mask
         Which features may mix: sizes of blocks along the diagonal, or a (d, d) mask.
     hidden
@@ -817,6 +946,26 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
         """The likeliest label of each sample."""
         likeliest = self.predict_proba(X, views).argmax(1)
         return self.classes_[likeliest]
+
+
+def _shapes(task: _Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of a sample and of an output."""
+    out_shape = (task.classes,) if task.classes else tuple(task.targets.shape[1:]) or (1,)
+    return tuple(task.inputs.shape[1:]), out_shape
+
+
+def _until(reached: Sequence[float | None]) -> str:
+    """How far generators hold, in a sentence."""
+    if not reached:
+        return ""
+    known = [until for until in reached if until is not None]
+    if len(known) < len(reached):
+        return "Large elements move samples to where there are no data, and were not judged."
+    return f"It holds for coefficients up to {min(known):.3g}, the largest that were judged."
+
+
+def _shown(value: float | None, form: str = ".3f") -> str:
+    return "–" if value is None else format(value, form)
 
 
 def _numeric_target(y: Any) -> np.ndarray:

@@ -34,6 +34,7 @@ from lieaugmenter.lie.elements import Elements
 
 PRESENT, ABSENT, UNCLEAR, UNJUDGED = "present", "absent", "unclear", "cannot be judged"
 # Samples that are looked at: all pairs of them are compared.
+LEAST_SAMPLES = 20
 _MOST_SAMPLES = 2000
 # Samples of more numbers are looked at along so many random directions.
 _LARGEST_SPACE = 256
@@ -269,8 +270,10 @@ def components(
     >>> found.group, len(found.components)
     ('O(3)', 1)
     """
-    if batch_size(x) < 20:
-        raise ValueError(f"components need at least 20 samples to be judged; x has {batch_size(x)}")
+    if batch_size(x) < LEAST_SAMPLES:
+        raise ValueError(
+            f"components need at least {LEAST_SAMPLES} samples to be judged; x has {batch_size(x)}"
+        )
     x = map_tensors(lambda t: t[:_MOST_SAMPLES], x)
     frame = _frame(action, x)
     span = _in_frame(generators, frame)

@@ -26,7 +26,7 @@ from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.lie.brackets import closure_residual
 
 # A span counts as a symmetry where its defect is surely below this.
-DEFECT_BOUND = 0.15
+DEFECT_BOUND = 0.1
 # Brackets of symmetries are symmetries. A span whose brackets leave it by more is not the algebra,
 # even if moving along it changes little.
 CLOSURE_BOUND = 0.25
@@ -34,6 +34,7 @@ _RESAMPLES = 400
 _CONFIDENCE = 0.95
 _AT_ONCE = 1024
 _RANDOM_DIRECTIONS = 16
+_LARGEST = 10.0
 
 
 @dataclass(frozen=True)
@@ -152,13 +153,8 @@ def dimensions(
     >>> found.count()
     3
     """
-    ordered = polarize(
-        first, search, action=action, output=output, other=second, candidates=candidates
-    )
-    generators = ordered.generators[: len(ordered.generators) if most is None else most]
     bench = Bench(first, second, judge, action=action, output=output, seed=seed)
-    rows = bench.rows(generators)
-    return Dimensions(rows, ordered.generators, ordered.idle, bench.agree)
+    return bench.dimensions(search, candidates=candidates, most=most)
 
 
 class Bench:
@@ -173,6 +169,8 @@ class Bench:
     ----------
     agree
         Whether the predictors surely have anything in common.
+    action, output, samples
+        What they are judged by.
     """
 
     def __init__(
@@ -186,7 +184,7 @@ class Bench:
         seed: int = 0,
     ) -> None:
         self.models = (first, second)
-        self.action, self.output = action, output
+        self.action, self.output, self.samples = action, output, judge
         n = batch_size(judge)
         self.pieces = [
             map_tensors(lambda t, at=start: t[at : at + _AT_ONCE], judge)
@@ -202,6 +200,26 @@ class Bench:
         self.scales = self.weights @ self._elsewhere(rng)
         self.agree = float(self.scales[:-1].quantile(1 - _CONFIDENCE)) > 0
 
+    def dimensions(
+        self,
+        search: Batch,
+        *,
+        candidates: Float[Tensor, "n d d"] | None = None,
+        most: int | None = None,
+    ) -> Dimensions:
+        """The table of the generators that some samples put first; as `dimensions`."""
+        first, second = self.models
+        ordered = polarize(
+            first,
+            search,
+            action=self.action,
+            output=self.output,
+            other=second,
+            candidates=candidates,
+        )
+        rows = self.rows(ordered.generators[:most])
+        return Dimensions(rows, ordered.generators, ordered.idle, self.agree)
+
     def judge(self, generators: Float[Tensor, "c d d"]) -> Row:
         """The row of a span."""
         return self.rows(generators)[-1]
@@ -212,7 +230,8 @@ class Bench:
         rows = []
         for k in range(1, len(generators) + 1):
             worst = torch.linalg.eigvalsh(means[:, :k, :k])[:, -1]
-            defects = _signed_root(worst / self.scales.clamp_min(1e-30))
+            # Where nothing was learned the scale may be zero: more than this says no more.
+            defects = _signed_root(worst / self.scales.clamp_min(1e-30)).clamp(-_LARGEST, _LARGEST)
             low, high = defects[:-1].quantile(
                 torch.tensor([1 - _CONFIDENCE, _CONFIDENCE], dtype=defects.dtype)
             )

@@ -11,12 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
+from lieaugmenter.analysis.dimension import DEFECT_BOUND, Dimensions, Row
 from lieaugmenter.analysis.equivariance import lie_derivative
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.runs import RunError
 
 # Below this share of explained variance a predictor has not learned the task.
 LEAST_QUALITY = 0.5
+# And below these, of numbers and of labels, what it has not learned may break the symmetry.
+CERTIFIED_QUALITY = {"numbers": 0.9, "labels": 0.8}
 # A direction whose defect is surely above this is no symmetry of the predictor.
 _REFUTED_ABOVE = 0.5
 _RANDOM_DIRECTIONS = 16
@@ -24,8 +27,8 @@ _RESAMPLES = 400
 _AT_ONCE = 100
 
 NOT_CERTIFIED = (
-    "This version measures evidence and does not certify: a certificate needs the same test on "
-    "permuted labels, which was not run."
+    "A given number of generators is not certified: this does not ask whether the data have the "
+    "symmetry by themselves; n_generators='auto' does."
 )
 BY_CONSTRUCTION = (
     "The predictor was trained to be equivariant along what was learned, so a small defect shows "
@@ -44,7 +47,8 @@ class Verdict:
     Attributes
     ----------
     outcome
-        ``"certified"``, ``"refuted"`` or ``"inconclusive"``. This version never says certified.
+        ``"certified"``, ``"refuted"`` or ``"inconclusive"``. Certified only by two teams of
+        predictors (`decide`); refuted with dimension 0 says that there is surely no symmetry.
     group
         Name of the algebra that the generators span, None where it has none or is not looked for.
     dimension
@@ -58,6 +62,11 @@ class Verdict:
     quality
         R² of the predictor on held-out data, or its accuracy above the majority class's, scaled
         to [0, 1].
+    holds_until
+        For each generator the coefficient up to which finite elements keep held-out predictions,
+        in the norm of training; None where moved samples leave the data. Empty if not measured.
+    components
+        Name of the group with its discrete components, None if not tested.
     reasons
         What the outcome rests on, in sentences.
     """
@@ -69,6 +78,8 @@ class Verdict:
     upper: float | None = None
     quality: float | None = None
     reasons: list[str] = field(default_factory=list)
+    holds_until: list[float | None] = field(default_factory=list)
+    components: str | None = None
 
     def naming(self, identity: Identity) -> Verdict:
         """The same verdict with the name of what was found; nothing that is refuted has one."""
@@ -164,6 +175,81 @@ def defects(
     along = torch.stack([squares(generator) for generator in basis])
     elsewhere = torch.stack([squares(generator) for generator in random]).mean(0)
     return along.cpu(), elsewhere.cpu()
+
+
+def decide(table: Dimensions, quality: float, *, labels: bool, samples: int) -> Verdict:
+    """An equivalence test: certified where the defect is surely small, not where none was seen.
+
+    Parameters
+    ----------
+    table
+        Over dimensions, from two teams of predictors.
+    quality
+        From `quality_of`, of both teams together on held-out data.
+    labels
+        Whether the targets are labels.
+    samples
+        Number of held-out samples.
+    """
+    found, least = table.count(), CERTIFIED_QUALITY["labels" if labels else "numbers"]
+    rows = {row.dimension: row for row in table.rows}
+    shown = rows[max(found, 1)]
+    reasons = [
+        f"Two teams of predictors, trained without augmentation on different halves of the "
+        f"training data, were asked on {samples} samples that neither has seen."
+        + (f" {_said_of(shown)}" if table.agree else ""),
+        f"Both teams together explain {quality:.4f} of the held-out variation.",
+    ]
+    if len(table.idle):
+        free = len(table.idle) + len(table.generators)
+        reasons.append(
+            f"{len(table.idle)} of {free} directions move no sample and cannot be identified: the "
+            f"generators are known only up to adding them."
+        )
+    if not table.agree or quality < least:
+        outcome = "inconclusive"
+        reasons.append(
+            f"Certifying needs {least:g} of the variation: what is not explained may have no "
+            f"symmetry, or another one. More data, a larger network or longer training may help."
+            if table.agree
+            else "The teams have nothing in common: the task was not learned."
+        )
+    elif found:
+        outcome = "certified"
+        beyond = rows.get(found + 1)
+        if beyond is not None and beyond.lower <= DEFECT_BOUND:
+            reasons.append(
+                f"One generator more is not excluded: its span has a defect of "
+                f"{beyond.defect:.3g} (95 % bounds {beyond.lower:.3g} to {beyond.upper:.3g})."
+            )
+    elif shown.lower > DEFECT_BOUND:
+        outcome = "refuted"
+        reasons.append(
+            "The best direction of all is surely no symmetry: there is no continuous symmetry "
+            "among those that the action can express."
+        )
+    else:
+        outcome = "inconclusive"
+        reasons.append(
+            f"The best direction is neither surely below the bound of {DEFECT_BOUND:g} nor surely "
+            f"above it: an approximate symmetry, or too few data."
+        )
+    if not table.agree:
+        return Verdict(outcome, None, found, quality=quality, reasons=reasons)
+    return Verdict(outcome, None, found, shown.defect, shown.upper, quality, reasons)
+
+
+def _said_of(row: Row) -> str:
+    span = (
+        "Along the best direction"
+        if row.dimension == 1
+        else f"Along the worst direction in the span of {row.dimension} generators"
+    )
+    return (
+        f"{span} what both predict changes by {row.defect:.3g} of how much it changes when each "
+        f"sample moves as far in a random direction (95 % bootstrap bounds {row.lower:.3g} to "
+        f"{row.upper:.3g}; to be certified it must surely be below {DEFECT_BOUND:g})."
+    )
 
 
 def assess(

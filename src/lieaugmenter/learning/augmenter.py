@@ -196,7 +196,7 @@ class LieAugmenter(nn.Module):
                 warmup_steps=warmup_steps,
             )
         )
-        largest = self.sampler.reach * max(basis.norms)
+        largest = self.sampler.reach * max(basis.norms, default=0.0)
         if largest > _LARGEST_REACH:
             raise ValueError(
                 f"range={self.sampler.range:g}: a coefficient times its generator reaches a norm "

@@ -31,7 +31,7 @@ class Predictor(nn.Module):
         Number of classes, 0 for a regressor.
     views
         Elements to average over when a call does not say; `augmenter.n_views` unless given, 0 for
-        the direct prediction.
+        the direct prediction, which it is without generators.
 
     Notes
     -----
@@ -57,7 +57,8 @@ class Predictor(nn.Module):
         self.augmenter = augmenter
         self.x_scale = x_scale
         self.classes = classes
-        self.views = augmenter.n_views if views is None else views
+        usual = augmenter.n_views if len(augmenter.generators) else 0
+        self.views = usual if views is None else views
         self.register_buffer("y_scale", torch.as_tensor(y_scale, dtype=torch.float32))
         self.register_buffer("y_shift", torch.as_tensor(y_shift, dtype=torch.float32))
 

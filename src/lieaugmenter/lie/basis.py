@@ -178,13 +178,13 @@ class GeneratorBasis(nn.Module):
         Parameters
         ----------
         generators
-            (c, d, d).
+            (c, d, d). None of them, (0, d, d), is the algebra of the identity alone.
         """
         if generators.ndim != 3 or generators.shape[1] != generators.shape[2]:
             raise ValueError(f"generators have shape {tuple(generators.shape)}; expected (c, d, d)")
         if not bool(generators.isfinite().all()):
             raise ValueError("generators hold non-finite values")
-        basis = cls(*generators.shape[:2])
+        basis = cls(max(1, len(generators)), generators.shape[1])
         basis.mask.copy_((generators != 0).any(0))
         del basis.raw
         basis.register_buffer("raw", generators.detach().clone())

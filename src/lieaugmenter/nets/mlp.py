@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class MLP(nn.Module):
-    """Linear layers with ReLU between them; samples and outputs may have any shape.
+    """Linear layers with a nonlinearity between them; samples and outputs may have any shape.
 
     Parameters
     ----------
@@ -19,6 +19,8 @@ class MLP(nn.Module):
         Shapes of one sample and of one output, without the batch axis.
     hidden
         Widths of the hidden layers. Three of them make the paper's four linear layers.
+    smooth
+        SiLU in place of ReLU: where derivatives of the network matter.
 
     Examples
     --------
@@ -32,13 +34,15 @@ class MLP(nn.Module):
         in_shape: Sequence[int],
         out_shape: Sequence[int],
         hidden: Sequence[int] = (256, 256, 256),
+        *,
+        smooth: bool = False,
     ) -> None:
         super().__init__()
         self.out_shape = tuple(out_shape)
         widths = [math.prod(in_shape), *hidden]
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU()]
+            layers += [nn.Linear(before, after), nn.SiLU() if smooth else nn.ReLU()]
         layers.append(_lying(nn.Linear(widths[-1], math.prod(out_shape))))
         self.layers = nn.Sequential(*layers)
 

@@ -55,7 +55,7 @@ _COLUMNS = {
     "defect": "defect",
     "upper": "95 % upper bound",
     "closure": "closure",
-    "seed_agreement": "seeds agree",
+    "seed_agreement": "agreement",
 }
 
 

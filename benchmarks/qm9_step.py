@@ -1,0 +1,264 @@
+"""One step of LieConv on molecules: augmented, and plain on as many; milliseconds and kernels.
+
+Random molecules of QM9's sizes, six generators, the paper's batch and network. On a GPU both steps
+are CUDA graphs in bfloat16, replayed in turns; the fastest round counts. Beside them stands what
+the step takes at least: operations over the rate of a matrix product, bytes over that of a copy, as
+both were measured on one H200. Prints tables and writes benchmarks/results/qm9_step.json (or
+--out). --quick tries it out on tiny sizes, also on a CPU, and writes nothing unless --out is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from image_step import costliest, fastest, show
+from torch import Tensor, nn
+
+from lieaugmenter import LieAugmenter, Objective
+from lieaugmenter.actions.spatial import AffineAction
+from lieaugmenter.actions.structured import StructuredAction
+from lieaugmenter.learning.engine import (
+    CapturedStep,
+    make_optimizer,
+    optimizer_tensors,
+    trainable,
+)
+from lieaugmenter.learning.unaugmented import Unaugmented
+from lieaugmenter.nets.lieconv import LieConv
+from lieaugmenter.runs import environment, write_json
+
+RESULTS = Path(__file__).parent / "results" / "qm9_step.json"
+# The paper's weights; absolute errors, as the network was published.
+OBJECTIVE = Objective(
+    prediction=1.0, equivariance=3.0, similarity=0.1, sparsity=1e-3, alignment=1.0, proximity=0.0,
+    absolute=True,
+)  # fmt: skip
+ELEMENTS = (1, 6, 7, 8, 9)
+# Atoms of a molecule of QM9: mean, standard deviation, largest; and the mean of their square.
+ATOMS, DEVIATION, MOST_ATOMS, ATOMS_SQUARED = 18.03, 2.94, 29, 333.8
+# Room for atoms in a captured step; the mean of 125 molecules is above it once in 10¹² batches.
+ROOM = 20.0
+# bf16 matrix products and copies, as measured on an H200.
+FLOPS, BYTES_PER_SECOND = 790e12, 4.3e12
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured, and how often."""
+
+    molecules: int = 125
+    views: int = 3
+    generators: int = 6
+    width: int = 1536
+    blocks: int = 6
+    rounds: int = 8
+    replays: int = 60
+    profiled: int = 5
+
+
+QUICK = Sizes(molecules=3, views=1, width=64, blocks=1, rounds=1, replays=1, profiled=1)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one part of a step computes and moves, forward and backward."""
+
+    name: str
+    flop: float
+    bytes: float
+
+    @property
+    def floor_us(self) -> float:
+        """Microseconds that it takes at least."""
+        return max(self.flop / FLOPS, self.bytes / BYTES_PER_SECOND) * 1e6
+
+
+def account(sizes: Sizes) -> list[Part]:
+    """The parts of a step on real atoms only, every tensor read or written once a pass, in bf16."""
+    molecules = sizes.molecules * (sizes.views + 1)
+    n, pairs = molecules * ATOMS, molecules * ATOMS_SQUARED
+    wide, inner, blocks = sizes.width, sizes.width // 4, sizes.blocks
+    weights, hidden = 16, 32
+
+    def product(before: int, after: int) -> tuple[float, float]:
+        """A linear map of all atoms, and its two gradients."""
+        return 6 * n * before * after, 2 * 3 * (n * (before + after) + before * after)
+
+    flop = {
+        "down and up": 2 * blocks * product(wide, inner)[0],
+        "16 · inner to inner": blocks * product(weights * inner, inner)[0],
+        "sums over neighbours": blocks * 6 * pairs * weights * inner,
+        # Forward, and backward with the first layer made anew.
+        "networks on pairs": blocks
+        * 2 * pairs * (4 * 7 * hidden + 3 * hidden**2 + 3 * hidden * weights),
+    }  # fmt: skip
+    parameters = blocks * (2 * wide * inner + weights * inner**2)
+    moved = {
+        "down and up": 2 * blocks * product(wide, inner)[1],
+        "16 · inner to inner": blocks * product(weights * inner, inner)[1],
+        # What is gathered is written, its gradient read twice, the second time from the cache.
+        "sums over neighbours": blocks
+        * 2 * (2 * n * weights * inner + 4 * n * inner + 3 * pairs * weights),
+        # The second layer is written and read three times, the third four; the weights are written,
+        # their gradients copied and read three times.
+        "networks on pairs": blocks * 2 * pairs * (4 * hidden + 11 * weights),
+        "residual sum, norm, swish": (blocks + 1) * 2 * 11 * n * wide,
+        "norm, swish": 2 * blocks * 2 * 8 * n * inner,
+        # Gradient, weight and two moments in float32; weights to bf16, gradients from it.
+        "Adam, change of type": parameters * (7 * 4 + 2 * 6),
+    }  # fmt: skip
+    return [Part(name, flop.get(name, 0.0), amount) for name, amount in moved.items()]
+
+
+def show_account(parts: list[Part]) -> None:
+    total = Part("together", sum(p.flop for p in parts), sum(p.bytes for p in parts))
+    print(f"{'GFLOP':>9s} {'MB':>9s} {'µs':>7s}  at least")
+    for part in [*parts, total]:
+        floor = sum(p.floor_us for p in parts) if part is total else part.floor_us
+        print(f"{part.flop / 1e9:9.1f} {part.bytes / 1e6:9.0f} {floor:7.0f}  {part.name}")
+
+
+def random_molecules(n: int, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
+    """Molecules of QM9's sizes, padded to its largest, and a number for each."""
+    rng = torch.Generator().manual_seed(0)
+    drawn = (ATOMS + DEVIATION * torch.randn(n, 1, generator=rng)).round()
+    mask = torch.arange(MOST_ATOMS) < drawn.clamp(3, MOST_ATOMS)
+    charges = torch.tensor(ELEMENTS)[torch.randint(len(ELEMENTS), mask.shape, generator=rng)]
+    positions = 1.5 * torch.randn(*mask.shape, 3, generator=rng)
+    x = {
+        "positions": positions * mask.unsqueeze(-1),
+        "charges": charges * mask,
+        "mask": mask.float(),
+    }
+    y = torch.randn(n, 1, generator=rng)
+    return {name: field.to(device) for name, field in x.items()}, y.to(device)
+
+
+def make_augmenter(sizes: Sizes) -> LieAugmenter:
+    action = StructuredAction({"positions": AffineAction(3)}, masks={"positions": "mask"})
+    return LieAugmenter(
+        action, n_generators=sizes.generators, output="invariant", n_views=sizes.views, range=3.0,
+        objective=OBJECTIVE,
+    )  # fmt: skip
+
+
+def make_step(
+    learner: LieAugmenter | Unaugmented, n_molecules: int, sizes: Sizes, device: torch.device
+) -> tuple[Callable[[], Any], float]:
+    """A function that takes one step, and the seconds until it could take the first.
+
+    Parameters
+    ----------
+    learner
+        Its loss is trained.
+    n_molecules
+        In a batch, before augmentation.
+    """
+    start = time.perf_counter()
+    torch.manual_seed(0)
+    model = LieConv(width=sizes.width, n_blocks=sizes.blocks, atoms_per_molecule=ROOM).to(device)
+    learner.to(device).train()
+    groups = [trainable(model), trainable(learner, **learner.optimizer_options)]
+    optimizer = make_optimizer(groups, 1e-3, device)
+
+    def forward(x: dict[str, Tensor]) -> Tensor:
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            prediction = model(x)
+        return prediction.float()
+
+    def step(x: dict[str, Tensor], y: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = learner.loss(forward, x, y)
+        loss.backward()
+        optimizer.step()
+        return loss.parts.values_tensor
+
+    def state() -> list[Tensor]:
+        modules: list[nn.Module] = [model, learner]
+        held = [tensor for module in modules for tensor in module.state_dict().values()]
+        return [*held, *optimizer_tensors(optimizer)]
+
+    x, y = random_molecules(n_molecules, device)
+    if device.type != "cuda":
+        step(x, y)
+        return lambda: step(x, y), time.perf_counter() - start
+    captured = CapturedStep(step, (x, y), state)
+    if not bool(captured.replay(x, y).isfinite().all()):
+        raise RuntimeError("the first step gave a loss that is not a number")
+    return lambda: captured.graph.replay(), time.perf_counter() - start
+
+
+def measure(sizes: Sizes, device: torch.device) -> dict[str, Any]:
+    together = sizes.molecules * (sizes.views + 1)
+    kinds: dict[str, tuple[LieAugmenter | Unaugmented, int]] = {
+        "plain": (Unaugmented(OBJECTIVE), together),
+        "augmented": (make_augmenter(sizes), sizes.molecules),
+    }
+    steps: dict[str, Callable[[], Any]] = {}
+    ready: dict[str, float] = {}
+    peak: dict[str, float] = {}
+    for name, (learner, n_molecules) in kinds.items():
+        before = _memory(device, reset=True)
+        steps[name], ready[name] = make_step(learner, n_molecules, sizes, device)
+        peak[name] = _memory(device) - before
+    ms = fastest(steps, sizes, device)  # pyright: ignore[reportArgumentType]  # rounds, replays
+    parts = account(sizes)
+    floor = sum(part.floor_us for part in parts) / 1e3
+    for name in steps:
+        rate = sum(part.flop for part in parts) / ms[name] / 1e9
+        print(
+            f"{name:9s} {ms[name]:8.3f} ms a step, {rate:6.1f} TFLOP/s, peak {peak[name]:.2f} GB, "
+            f"ready after {ready[name]:.1f} s",
+            flush=True,
+        )
+    ratio = ms["augmented"] / ms["plain"]
+    print(f"augmented / plain on {together} molecules: {ratio:.3f}; at least {floor:.2f} ms\n")
+    show_account(parts)
+    listed = {name: costliest(step, sizes.profiled, device) for name, step in steps.items()}
+    for name, rows in listed.items():
+        show(f"{name} step", rows)
+    return {
+        "ms": ms,
+        "ratio": ratio,
+        "floor_ms": floor,
+        "parts": [{**asdict(part), "floor_us": part.floor_us} for part in parts],
+        "peak_gb": peak,
+        # The first one also loads libraries.
+        "start_up_s": ready,
+        "kernels": listed,
+    }
+
+
+def _memory(device: torch.device, *, reset: bool = False) -> float:
+    """Gigabytes of the device that were in use at most, or with `reset` are now."""
+    if device.type != "cuda":
+        return 0.0
+    torch.cuda.synchronize(device)
+    if reset:
+        torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.max_memory_allocated(device) / 1e9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to try it out")
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu" and not arguments.quick:
+        parser.error("there is no GPU to measure on; --quick only tries it out")
+    sizes = QUICK if arguments.quick else Sizes()
+    content = {"environment": environment(), "sizes": asdict(sizes), **measure(sizes, device)}
+    out = arguments.out or (None if arguments.quick else RESULTS)
+    if out is not None:
+        write_json(out, content)
+
+
+if __name__ == "__main__":
+    main()

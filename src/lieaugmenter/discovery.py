@@ -1,0 +1,348 @@
+"""Whether a task has a continuous symmetry, and what spans it, before anything is imposed.
+
+Two teams of predictors are trained on different halves of the training data, without augmentation.
+What both have learned is the task; what each got wrong is its own. The directions along which both
+agree that nothing changes are the symmetry (`analysis.dimension`); the held-out samples, which
+neither team has seen, judge them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
+from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.components import (
+    LEAST_SAMPLES,
+    PRESENT,
+    Candidate,
+    Components,
+    components,
+)
+from lieaugmenter.analysis.dimension import DEFECT_BOUND, Bench, Dimensions
+from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
+from lieaugmenter.analysis.polarization import polarize
+from lieaugmenter.analysis.verdict import Verdict, decide, quality_of
+from lieaugmenter.learning.engine import fit, pick_device
+
+# Samples on which generators are ordered, and on which they are judged.
+_SEARCHED = 2000
+_JUDGED = 2000
+# Samples on which finite elements are tested, which compares all pairs of them.
+_COMPARED = 500
+# Coefficients at which it is asked how far a symmetry holds, up to the range.
+_STEPS_OF_RANGE = 8
+
+
+class Team(nn.Module):
+    """The mean prediction of networks that were trained on the same samples.
+
+    Parameters
+    ----------
+    members
+        The networks.
+    classes
+        Number of classes, 0 for numbers. Of classes it is the mean probability: cross-entropy
+        leaves a number common to all logits open, probabilities do not.
+    """
+
+    def __init__(self, members: Sequence[nn.Module], classes: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.classes = classes
+
+    def forward(self, x: Batch) -> Tensor:
+        outputs = [member(x) for member in self.members]
+        if self.classes:
+            outputs = [output.softmax(-1) for output in outputs]
+        return torch.stack(outputs).mean(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What two teams say about a task.
+
+    Attributes
+    ----------
+    dimensions
+        The table over dimensions, with its generators in the units of training.
+    agreement
+        For each row of the table the smallest principal cosine between the spans that each team
+        gives by itself.
+    quality
+        R² of the mean of both teams on held-out data, or their accuracy above the majority
+        class's, scaled to [0, 1].
+    first, second
+        The teams.
+    bench
+        Judges other spans by the same teams and samples.
+    """
+
+    dimensions: Dimensions
+    agreement: Sequence[float]
+    quality: float
+    first: Team
+    second: Team
+    bench: Bench
+
+    def holds_until(self, generator: Float[Tensor, "d d"], largest: float) -> float | None:
+        """How far along exp(wL) the symmetry surely holds on held-out data, at most to `largest`.
+
+        None where not even the smallest step can be judged: samples are then moved to where there
+        are none.
+        """
+        grid = [largest * step / _STEPS_OF_RANGE for step in range(1, _STEPS_OF_RANGE + 1)]
+        generator = generator.detach().double().cpu()
+        steps = [Candidate(f"{w:g}", torch.linalg.matrix_exp(w * generator)) for w in grid]
+        tested = self.components(candidates=steps)
+        present = {c.candidate.name for c in tested.with_outcome(PRESENT)}
+        found: float | None = None
+        for w, step in zip(grid, steps, strict=True):
+            if step.name not in present:
+                break
+            found = w
+        return found
+
+    def components(self, **options: Any) -> Components:
+        """Discrete transformations, judged by the same teams; see `analysis.components`."""
+        some = map_tensors(lambda t: t[:_COMPARED], self.bench.samples)
+        action, output = self.bench.action, self.bench.output
+        return components(self.first, self.second, some, action=action, output=output, **options)
+
+
+@dataclass(frozen=True, eq=False)
+class Discovery:
+    """An answer: which generators, what they are, and how sure that is.
+
+    Attributes
+    ----------
+    span
+        (c, d, d), each of norm √D: the exact algebra where it has a name and holds as well as what
+        was found. Empty where nothing is certified.
+    identity
+        What the span is; None where there is nothing, or it is too large to be named.
+    verdict
+        The verdict, with the name, the range and the discrete components.
+    components
+        What was tested beside the identity component; None where nothing was found.
+    evidence
+        What all this rests on.
+    largest
+        The largest coefficient that was asked for.
+    """
+
+    span: Float[Tensor, "c d d"]
+    identity: Identity | None
+    verdict: Verdict
+    components: Components | None
+    evidence: Evidence
+    largest: float
+
+    def reach(self) -> float | None:
+        """The range to train with: as far as every generator surely holds; None without any.
+
+        Where not even the smallest step can be judged, that step.
+        """
+        smallest = self.largest / _STEPS_OF_RANGE
+        held = [smallest if until is None else until for until in self.verdict.holds_until]
+        return min(held, default=None)
+
+
+def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
+    """Decide what the evidence says, name it, and ask how far it holds.
+
+    Parameters
+    ----------
+    evidence
+        From `gather`.
+    largest
+        The largest coefficient to ask for.
+    labels
+        Whether the targets are labels.
+    """
+    table, bench = evidence.dimensions, evidence.bench
+    samples = batch_size(bench.samples)
+    verdict = decide(table, evidence.quality, labels=labels, samples=samples)
+    if verdict.outcome != "certified":
+        none = table.generators[:0]
+        return Discovery(none, None, replace(verdict, dimension=0), None, evidence, largest)
+    span, identity = _named(evidence, table.generators[: verdict.dimension])
+    row = bench.judge(span)
+    verdict = replace(verdict, defect=row.defect, upper=row.upper)
+    if identity is not None:
+        verdict = verdict.naming(identity)
+    if samples < LEAST_SAMPLES:
+        return Discovery(span, identity, verdict, None, evidence, largest)
+    components = evidence.components(generators=span, identity=verdict.group)
+    verdict = replace(
+        verdict,
+        holds_until=[evidence.holds_until(generator, largest) for generator in span],
+        components=components.group,
+    )
+    return Discovery(span, identity, verdict, components, evidence, largest)
+
+
+def _named(
+    evidence: Evidence, found: Float[Tensor, "c d d"]
+) -> tuple[Float[Tensor, "c d d"], Identity | None]:
+    """The generators to go on with, and what they are.
+
+    Snapping to the exact algebra is kept if it is not worse on held-out samples.
+    """
+    action, bench = evidence.bench.action, evidence.bench
+    if action.dim > LARGEST_NAMED or action.rows not in (action.dim, action.dim - 1):
+        return _normalised(found, action), None
+    identity = identify(found.cpu(), rows=action.rows, space_dim=action.space_dim)
+    if identity.exact is not None:
+        exact = identity.exact.to(found)
+        if abs(bench.judge(exact).defect) <= max(abs(bench.judge(found).defect), DEFECT_BOUND / 2):
+            return _normalised(exact, action), identity
+    return _normalised(found, action), identity
+
+
+def _normalised(generators: Float[Tensor, "c d d"], action: Action) -> Float[Tensor, "c d d"]:
+    """Each of norm √D, as learned ones are."""
+    norms = generators.flatten(1).norm(dim=1)[:, None, None]
+    return generators * (math.sqrt(action.space_dim) / norms)
+
+
+def gather(
+    make_network: Callable[[], nn.Module],
+    train: tuple[Batch, Tensor],
+    held_out: tuple[Batch, Tensor],
+    *,
+    action: Action,
+    output: Action,
+    candidates: Float[Tensor, "n d d"] | None = None,
+    most: int | None = None,
+    classes: int = 0,
+    members: int = 2,
+    epochs: int = 200,
+    most_steps: int = 6000,
+    batch_size: int = 64,
+    lr: float = 5e-3,
+    device: str | torch.device = "auto",
+    seed: int = 0,
+    progress: bool = False,
+) -> Evidence:
+    """Train two teams on the halves of the training data, and ask them for symmetries.
+
+    Parameters
+    ----------
+    make_network
+        Makes an untrained network; called under a seed of its own for each member. Smooth networks
+        have better derivatives.
+    train, held_out
+        Inputs and targets, scaled as the networks want them.
+    action, output
+        How generators act.
+    candidates, most
+        As of `dimensions`.
+    classes
+        Number of classes, 0 for numbers.
+    members
+        Networks in a team.
+    epochs, most_steps, batch_size, lr, device, seed, progress
+        Of the training; `epochs` is cut where it would take more steps.
+
+    Examples
+    --------
+    >>> from lieaugmenter.actions import InvariantAction, VectorAction
+    >>> from lieaugmenter.nets import MLP
+    >>> x = torch.randn(1200, 2, generator=torch.Generator().manual_seed(0))
+    >>> y = x.norm(dim=1, keepdim=True)
+    >>> found = gather(
+    ...     lambda: MLP((2,), (1,), hidden=(32, 32), smooth=True),
+    ...     (x[:1000], y[:1000]), (x[1000:], y[1000:]),
+    ...     action=VectorAction(2), output=InvariantAction(), members=1, epochs=60,
+    ... )
+    >>> found.dimensions.count()
+    1
+    """
+    x, y = train
+    halves = _halves(len(y), seed)
+    steps = -(-len(halves[0]) // batch_size)
+    options: dict[str, Any] = {
+        "epochs": max(1, min(epochs, -(-most_steps // steps))),
+        "batch_size": batch_size,
+        "lr": lr,
+        "device": device,
+        "progress": progress,
+    }
+    teams = [
+        Team(
+            [
+                _member(make_network, _at(x, half), y[half], seed + members * side + i, options)
+                for i in range(members)
+            ],
+            classes,
+        ).eval()
+        for side, half in enumerate(halves)
+    ]
+    return weigh(
+        teams[0], teams[1], x, held_out, action=action, output=output, candidates=candidates,
+        most=most, device=device, seed=seed,
+    )  # fmt: skip
+
+
+def weigh(
+    first: Team,
+    second: Team,
+    search: Batch,
+    held_out: tuple[Batch, Tensor],
+    *,
+    action: Action,
+    output: Action,
+    candidates: Float[Tensor, "n d d"] | None = None,
+    most: int | None = None,
+    device: str | torch.device = "auto",
+    seed: int = 0,
+) -> Evidence:
+    """What two trained teams say; the parameters are those of `gather`."""
+    where = pick_device(device)
+    search = _sent(search, _SEARCHED, where)
+    judge, y = _sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
+    bench = Bench(first, second, judge, action=action, output=output, seed=seed)
+    found = bench.dimensions(search, candidates=candidates, most=most)
+    alone = [
+        polarize(team, search, action=action, output=output, candidates=candidates)
+        for team in (first, second)
+    ]
+    agreement = [
+        float(principal_cosines(*(one.span(row.dimension) for one in alone)).min())
+        for row in found.rows
+    ]
+    with torch.no_grad():
+        quality = quality_of(((first(judge) + second(judge)) / 2).cpu(), y)
+    return Evidence(found, agreement, quality, first, second, bench)
+
+
+def _member(
+    make_network: Callable[[], nn.Module], x: Batch, y: Tensor, seed: int, options: dict[str, Any]
+) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = make_network()
+    fit(network, None, (x, y), seed=seed, **options)
+    return network.requires_grad_(False)
+
+
+def _halves(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[: math.ceil(n / 2)], order[math.ceil(n / 2) :]
+
+
+def _at(x: Batch, rows: Tensor) -> Batch:
+    return map_tensors(lambda t: t[rows], x)
+
+
+def _sent(x: Batch, most: int, device: torch.device) -> Batch:
+    n = min(most, batch_size(x))
+    return map_tensors(lambda t: t[:n].to(device), x)

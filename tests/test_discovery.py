@@ -1,0 +1,207 @@
+"""How many generators there are, whether any, and how sure that is: from data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
+from lieaugmenter.actions import InvariantAction, VectorAction
+from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.dimension import Dimensions, Row
+from lieaugmenter.analysis.verdict import decide
+from lieaugmenter.discovery import Discovery, Evidence, discover, gather
+from lieaugmenter.nets import MLP
+
+VECTOR, INVARIANT = VectorAction(3), InvariantAction()
+EPOCHS = 60
+
+
+def radius(x: Tensor) -> Tensor:
+    return x[:, :2].norm(dim=1, keepdim=True) + 0.3 * x[:, 2:] ** 3
+
+
+def sphere(x: Tensor) -> Tensor:
+    return x.norm(dim=1, keepdim=True)
+
+
+def without_symmetry(x: Tensor) -> Tensor:
+    return x[:, :1] ** 3 + x[:, 1:2] ** 2 * x[:, 2:] + x[:, :1] * x[:, 1:2] + x[:, 2:]
+
+
+def drawn(function: Callable[[Tensor], Tensor], n: int = 2500) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 3, generator=rng)
+    y = function(x)
+    return x, (y - y.mean()) / y.std() + 0.01 * torch.randn(y.shape, generator=rng)
+
+
+def evidence_of(x: Tensor, y: Tensor, seed: int = 0) -> Evidence:
+    return gather(
+        lambda: MLP((3,), (1,), hidden=(48, 48), smooth=True),
+        (x[500:], y[500:]),
+        (x[:500], y[:500]),
+        action=VECTOR,
+        output=INVARIANT,
+        members=1,
+        epochs=EPOCHS,
+        device="cpu",
+        seed=seed,
+    )
+
+
+def discovered(function: Callable[[Tensor], Tensor]) -> Discovery:
+    return discover(evidence_of(*drawn(function)), largest=2.0, labels=False)
+
+
+@pytest.fixture(scope="module")
+def of_sphere() -> Discovery:
+    return discovered(sphere)
+
+
+def test_a_sphere_is_certified_with_all_its_rotations(of_sphere: Discovery) -> None:
+    verdict = of_sphere.verdict
+    assert (verdict.outcome, verdict.dimension, verdict.group) == ("certified", 3, "so(3)")
+    assert verdict.upper is not None
+    assert verdict.upper < 0.1
+    assert float(principal_cosines(of_sphere.span, catalogue.so(3)).min()) > 0.9999
+    assert verdict.components == "O(3)"
+
+
+def test_a_certified_generator_holds_over_the_whole_range(of_sphere: Discovery) -> None:
+    assert of_sphere.verdict.holds_until == [2.0, 2.0, 2.0]
+    assert of_sphere.reach() == 2.0
+
+
+def test_generators_have_the_norm_of_learned_ones(of_sphere: Discovery) -> None:
+    norms = of_sphere.span.flatten(1).norm(dim=1)
+    assert norms.tolist() == pytest.approx([3**0.5] * 3)
+
+
+def test_one_rotation_is_not_taken_for_three() -> None:
+    found = discovered(radius)
+    assert (found.verdict.outcome, found.verdict.dimension) == ("certified", 1)
+    assert found.evidence.dimensions.rows[1].lower > 0.2
+
+
+def test_no_symmetry_is_an_answer() -> None:
+    found = discovered(without_symmetry)
+    assert (found.verdict.outcome, found.verdict.dimension) == ("refuted", 0)
+    assert found.span.shape == (0, 3, 3)
+    assert found.verdict.group is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_permuted_labels_are_never_certified(seed: int) -> None:
+    """Nothing of the task is left, and a predictor of noise has derivatives all the same."""
+    x, y = drawn(sphere, 1200)
+    shuffled = y[torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))]
+    found = discover(evidence_of(x, shuffled, seed), largest=2.0, labels=False)
+    assert found.verdict.outcome == "inconclusive"
+    assert found.verdict.dimension == 0
+
+
+# ---------------------------------------------------------------------------------- the decision
+
+
+def table(*rows: tuple[float, float, float, float], agree: bool = True) -> Dimensions:
+    """Of (defect, lower, upper, closure)."""
+    listed = [Row(k, *row) for k, row in enumerate(rows, 1)]
+    return Dimensions(listed, torch.zeros(len(rows), 2, 2), torch.zeros(0, 2, 2), agree)
+
+
+SURE, NOT_SURE, NONE = (0.01, 0.0, 0.03, 0.0), (0.09, 0.05, 0.13, 0.0), (0.6, 0.5, 0.7, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "quality", "outcome", "dimension"),
+    [
+        ([SURE, NONE], 0.99, "certified", 1),
+        ([SURE, SURE, NONE], 0.99, "certified", 2),
+        ([NONE, NONE], 0.99, "refuted", 0),
+        ([NOT_SURE, NONE], 0.99, "inconclusive", 0),
+        ([SURE, NONE], 0.8, "inconclusive", 1),
+    ],
+)
+def test_a_verdict_needs_bounds_and_a_learned_task(
+    rows: list[tuple[float, float, float, float]], quality: float, outcome: str, dimension: int
+) -> None:
+    verdict = decide(table(*rows), quality, labels=False, samples=100)
+    assert (verdict.outcome, verdict.dimension) == (outcome, dimension)
+
+
+def test_a_span_that_brackets_leave_is_not_counted() -> None:
+    open_span = (0.01, 0.0, 0.03, 0.7)
+    assert table(SURE, open_span, NONE).count() == 1
+    assert table(SURE, open_span, SURE, NONE).count() == 3
+
+
+def test_predictors_that_share_nothing_decide_nothing() -> None:
+    verdict = decide(table(SURE, agree=False), 0.99, labels=False, samples=100)
+    assert verdict.outcome == "inconclusive"
+
+
+def test_a_larger_algebra_that_is_not_excluded_is_mentioned() -> None:
+    verdict = decide(table(SURE, NOT_SURE), 0.99, labels=False, samples=100)
+    assert verdict.outcome == "certified"
+    assert any("not excluded" in reason for reason in verdict.reasons)
+
+
+# ---------------------------------------------------------------------------------- estimators
+
+
+@pytest.fixture(scope="module")
+def regressor() -> SymmetryRegressor:
+    x, y = drawn(sphere)
+    model = SymmetryRegressor(
+        n_generators="auto", hidden=(32, 32), epochs=15, n_views=2, random_state=0, device="cpu"
+    )
+    return model.fit(x.numpy(), y[:, 0].numpy())
+
+
+def test_the_estimator_prints_a_table_over_dimensions(regressor: SymmetryRegressor) -> None:
+    assert regressor.verdict_.outcome == "certified"
+    assert regressor.generators_.shape == (3, 3, 3)
+    rows = regressor.symmetries_
+    assert [row["dimension"] for row in rows] == [0, 1, 2, 3, 4, 5, 6]
+    assert [row["chosen"] for row in rows].index(True) == 3
+    assert rows[0]["validation_loss"] is not None
+    assert rows[3]["validation_loss"] is not None
+    printed = str(regressor)
+    assert "certified: 3 generators, so(3)" in printed
+    assert ">>    3" in printed
+    assert "is certified" in regressor.sentence()
+
+
+def test_without_a_symmetry_the_estimator_is_a_plain_predictor(
+    tmp_path: object,
+) -> None:
+    x, y = drawn(without_symmetry)
+    model = SymmetryRegressor(
+        n_generators="auto", hidden=(32, 32), epochs=15, random_state=0, device="cpu"
+    ).fit(x.numpy(), y[:, 0].numpy())
+    assert model.verdict_.outcome == "refuted"
+    assert model.generators_.shape == (0, 3, 3)
+    assert model.predictor_.views == 0
+    assert np.array_equal(model.augment(x[:4].numpy()), x[:4, None].expand(-1, 10, -1).numpy())
+    assert "no continuous symmetry" in model.sentence()
+    assert model.export("json")["generators"] == []
+    assert "no generator" in str(model.report(f"{tmp_path}/report.html").read_text()).lower()
+
+
+def test_labels_are_judged_by_probabilities() -> None:
+    x, y = drawn(radius)
+    model = SymmetryClassifier(
+        n_generators="auto", hidden=(32, 32), epochs=15, n_views=2, random_state=0, device="cpu"
+    ).fit(x.numpy(), (y[:, 0] > 0).numpy())
+    assert model.verdict_.dimension <= 1
+    assert model.verdict_.outcome in ("certified", "inconclusive")
+
+
+def test_a_wrong_number_of_generators_is_named() -> None:
+    with pytest.raises(ValueError, match="or 'auto'"):
+        SymmetryRegressor(n_generators="many").fit(np.zeros((9, 2)), np.arange(9.0))
