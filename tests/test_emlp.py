@@ -225,7 +225,7 @@ def test_state_can_be_saved_and_loaded() -> None:
     [
         (torch.zeros(8, 8), r"shape \(8, 8\); expected \(c, d, d\)"),
         (torch.zeros(1, 8, 7), r"shape \(1, 8, 7\); expected \(c, d, d\)"),
-        (torch.zeros(0, 8, 8), "must be at least 1"),
+        (torch.zeros(0, 8, 8), "needs at least 1"),
         (torch.full((1, 8, 8), float("nan")), "non-finite"),
     ],
 )

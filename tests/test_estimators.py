@@ -300,7 +300,7 @@ def test_cross_validation_and_clone_work() -> None:
         ({}, np.ones((5, 784)), np.ones(5), "784 features: .* 614,656 entries"),
         ({"blocks": [2, 2, 3]}, np.ones((5, 8)), np.ones(5), "blocks sum to 7 but dim is 8"),
         ({"mask": np.ones((8, 4))}, np.ones((5, 8)), np.ones(5), r"the mask must be \(8, 8\)"),
-        ({"n_generators": "auto"}, np.ones((5, 2)), np.ones(5), "not available in this version"),
+        ({"n_generators": 0}, np.ones((5, 2)), np.ones(5), "at least 1, or 'auto'"),
         ({"network": "gnn"}, np.ones((5, 2)), np.ones(5), "choose from auto, cnn, mlp"),
         ({"action": "rotation"}, np.ones((5, 2)), np.ones(5), "choose from affine, fourvector"),
         ({"sampler": "unifrom"}, np.ones((5, 2)), np.ones(5), "integer-grid, learnable, normal"),

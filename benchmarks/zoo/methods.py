@@ -32,6 +32,7 @@ from lieaugmenter.nets import CNN
 HELD_OUT = 0.2
 _WIDTHS = (64, 64, 64)
 _EPOCHS = 60
+_TEAM_EPOCHS = 200
 _LIEGAN_EPOCHS = 40
 _POLARIZED = 800
 
@@ -254,6 +255,7 @@ def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
         action=action,
         output=task.output_action(),
         classes=task.classes,
+        epochs=_TEAM_EPOCHS,
         device="cpu",
         seed=seed,
         **options,

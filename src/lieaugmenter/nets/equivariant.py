@@ -280,6 +280,8 @@ class EquivariantNetwork(nn.Module):
         if output not in OUTPUTS:
             raise ValueError(f"unknown output {output!r}; choose from {', '.join(OUTPUTS)}")
         given = GeneratorBasis.fixed(generators)()
+        if not len(given):
+            raise ValueError("there are no generators; an equivariant network needs at least 1")
         d = given.shape[-1] - affine
         same = output == "same"
         _check_shapes(in_shape, out_shape, d, same=same, alike=same and (affine or exchangeable))
