@@ -124,6 +124,7 @@ SURE, NOT_SURE, NONE = (0.01, 0.0, 0.03, 0.0), (0.09, 0.05, 0.13, 0.0), (0.6, 0.
         ([SURE, SURE, NONE], 0.99, "certified", 2),
         ([NONE, NONE], 0.99, "refuted", 0),
         ([NOT_SURE, NONE], 0.99, "inconclusive", 0),
+        ([(0.19, 0.15, 0.22, 0.0), NONE], 0.99, "inconclusive", 0),
         ([SURE, NONE], 0.8, "inconclusive", 1),
     ],
 )

@@ -20,6 +20,8 @@ from lieaugmenter.runs import RunError
 LEAST_QUALITY = 0.5
 # And below these, of numbers and of labels, what it has not learned may break the symmetry.
 CERTIFIED_QUALITY = {"numbers": 0.9, "labels": 0.8}
+# Teams that have both learned a symmetric task badly, in the same way, have defects up to 0.2.
+_NO_SYMMETRY_ABOVE = 0.2
 # A direction whose defect is surely above this is no symmetry of the predictor.
 _REFUTED_ABOVE = 0.5
 _RANDOM_DIRECTIONS = 16
@@ -222,7 +224,7 @@ def decide(table: Dimensions, quality: float, *, labels: bool, samples: int) -> 
                 f"One generator more is not excluded: its span has a defect of "
                 f"{beyond.defect:.3g} (95 % bounds {beyond.lower:.3g} to {beyond.upper:.3g})."
             )
-    elif shown.lower > DEFECT_BOUND:
+    elif shown.lower > _NO_SYMMETRY_ABOVE:
         outcome = "refuted"
         reasons.append(
             "The best direction of all is surely no symmetry: there is no continuous symmetry "
@@ -231,8 +233,9 @@ def decide(table: Dimensions, quality: float, *, labels: bool, samples: int) -> 
     else:
         outcome = "inconclusive"
         reasons.append(
-            f"The best direction is neither surely below the bound of {DEFECT_BOUND:g} nor surely "
-            f"above it: an approximate symmetry, or too few data."
+            f"The best direction is neither surely below {DEFECT_BOUND:g} nor surely above "
+            f"{_NO_SYMMETRY_ABOVE:g}: an approximate symmetry, or a task that was not learned "
+            f"well enough to tell."
         )
     if not table.agree:
         return Verdict(outcome, None, found, quality=quality, reasons=reasons)
