@@ -124,7 +124,7 @@ def discover(
     action: Action = "vector",
     output: Literal["invariant", "same"] = "invariant",
     task: Literal["auto", "regression", "classification"] = "auto",
-    generators: int | Literal["auto"] = "auto",
+    generators: int | Literal["auto"] | None = None,
     blocks: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     epochs: int = 50,
     views: int = 10,
@@ -153,7 +153,8 @@ def discover(
     task
         Regression or classification; by the target's type unless given.
     generators
-        Number of generators to look for; auto finds out how many there are, none included.
+        Number of generators to look for; auto finds out how many there are, none included. Unless
+        given: auto, but 1 for images, on which networks seldom learn enough to count them.
     blocks
         Sizes of blocks of features that may mix, for example 2 2 2 2.
     epochs
@@ -170,6 +171,7 @@ def discover(
         auto, cpu or cuda.
     """
     folder = _new_folder(out, data.stem)
+    usual = 1 if action == "image" else "auto"
     request = {
         "command": "discover",
         "data": str(data.resolve()),
@@ -179,7 +181,7 @@ def discover(
         "parameters": {
             "action": action,
             "output": output,
-            "n_generators": generators,
+            "n_generators": usual if generators is None else generators,
             "blocks": blocks,
             "epochs": epochs,
             "n_views": views,
