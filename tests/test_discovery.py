@@ -30,7 +30,8 @@ def sphere(x: Tensor) -> Tensor:
 
 
 def without_symmetry(x: Tensor) -> Tensor:
-    return x[:, :1] ** 3 + x[:, 1:2] ** 2 * x[:, 2:] + x[:, :1] * x[:, 1:2] + x[:, 2:]
+    a, b, c = x[:, :1], x[:, 1:2], x[:, 2:]
+    return torch.sin(2 * a) + (b - 0.5).square() + torch.cos(2 * c) + a * b
 
 
 def drawn(function: Callable[[Tensor], Tensor], n: int = 2500) -> tuple[Tensor, Tensor]:
