@@ -8,6 +8,7 @@ import shlex
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,10 +62,10 @@ def checked(
     group: str | Tensor = "so(3)",
     action: Action | None = None,
     output: Action = INVARIANT,
-    **settings: object,
+    **settings: Any,
 ) -> Audit:
     action = VectorAction(x.shape[-1]) if action is None else action
-    return audit(model, x, group=group, action=action, output=output, **settings)  # type: ignore[arg-type]
+    return audit(model, x, group=group, action=action, output=output, **settings)
 
 
 # -- defects ---------------------------------------------------------------------------------------

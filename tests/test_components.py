@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -131,9 +132,9 @@ def found_in(
 
 
 def of_functions(
-    function: Function, x: Tensor, action: Action, output: Action = INVARIANT, **settings: object
+    function: Function, x: Tensor, action: Action, output: Action = INVARIANT, **settings: Any
 ) -> Components:
-    return components(function, function, x, action=action, output=output, **settings)  # type: ignore[arg-type]
+    return components(function, function, x, action=action, output=output, **settings)
 
 
 def outcomes(found: Components) -> dict[str, str]:
@@ -274,9 +275,13 @@ def test_errors_that_the_predictors_do_not_share_are_no_asymmetry() -> None:
     def second(x: Tensor) -> Tensor:
         return length(x) + 0.3 * torch.sin(3 * x[:, :1]) * x[:, 1:2].sign()
 
-    settings = {"action": VectorAction(3), "output": INVARIANT, "generators": catalogue.so(3)}
-    alone = components(first, first, x, **settings)  # type: ignore[arg-type]
-    together = components(first, second, x, **settings)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {
+        "action": VectorAction(3),
+        "output": INVARIANT,
+        "generators": catalogue.so(3),
+    }
+    alone = components(first, first, x, **settings)
+    together = components(first, second, x, **settings)
     assert alone.group == "SO(3)"
     assert together.group != "SO(3)"
     assert abs(together.components[0].defect) < 0.3 * alone.components[0].defect

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -31,10 +33,12 @@ def trained(target: Tensor, x: Tensor, seed: int) -> nn.Module:
     return model.requires_grad_(False)
 
 
-def found_in(function: object, n: int = 3000, noise: float = 0.01) -> Dimensions:
+def found_in(
+    function: Callable[[Tensor], Tensor], n: int = 3000, noise: float = 0.01
+) -> Dimensions:
     rng = torch.Generator().manual_seed(0)
     x = torch.randn(n, 3, generator=rng)
-    y = function(x)  # type: ignore[operator]
+    y = function(x)
     y = (y - y.mean()) / y.std() + noise * torch.randn(y.shape, generator=rng)
     half = 2 * n // 5
     pair = [trained(y[i * half : (i + 1) * half], x[i * half : (i + 1) * half], i) for i in (0, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,7 @@ from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.dimension import Dimensions, Row
 from lieaugmenter.analysis.verdict import decide
 from lieaugmenter.discovery import Discovery, Evidence, discover, gather
+from lieaugmenter.estimators import _untrained
 from lieaugmenter.nets import MLP
 
 VECTOR, INVARIANT = VectorAction(3), InvariantAction()
@@ -126,7 +128,7 @@ SURE, NOT_SURE, NONE = (0.01, 0.0, 0.03, 0.0), (0.09, 0.05, 0.13, 0.0), (0.6, 0.
         ([NONE, NONE], 0.99, "refuted", 0),
         ([NOT_SURE, NONE], 0.99, "inconclusive", 0),
         ([(0.19, 0.15, 0.22, 0.0), NONE], 0.99, "inconclusive", 0),
-        ([SURE, NONE], 0.8, "inconclusive", 1),
+        ([SURE, NONE], 0.8, "inconclusive", 0),
     ],
 )
 def test_a_verdict_needs_bounds_and_a_learned_task(
@@ -207,3 +209,12 @@ def test_labels_are_judged_by_probabilities() -> None:
 def test_a_wrong_number_of_generators_is_named() -> None:
     with pytest.raises(ValueError, match="or 'auto'"):
         SymmetryRegressor(n_generators="many").fit(np.zeros((9, 2)), np.arange(9.0))
+
+
+def test_teams_share_nothing_that_a_given_network_has_learned() -> None:
+    """What it knew before, both teams would agree on."""
+    network = MLP((2,), (1,), hidden=(8,))
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    fresh = _untrained(copy.deepcopy(network))
+    pairs = zip(fresh.parameters(), before, strict=True)
+    assert not any(torch.equal(new, old) for new, old in pairs)

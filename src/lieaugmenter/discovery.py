@@ -172,7 +172,7 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
     verdict = decide(table, evidence.quality, labels=labels, samples=samples)
     if verdict.outcome != "certified":
         none = table.generators[:0]
-        return Discovery(none, None, replace(verdict, dimension=0), None, evidence, largest)
+        return Discovery(none, None, verdict, None, evidence, largest)
     span, identity = _named(evidence, table.generators[: verdict.dimension])
     row = bench.judge(span)
     verdict = replace(verdict, defect=row.defect, upper=row.upper)
@@ -312,7 +312,9 @@ def weigh(
     bench = Bench(first, second, judge, action=action, output=output, seed=seed)
     found = bench.dimensions(search, candidates=candidates, most=most)
     alone = [
-        polarize(team, search, action=action, output=output, candidates=candidates)
+        polarize(
+            team, search, action=action, output=output, candidates=candidates, chunk=bench.chunk
+        )
         for team in (first, second)
     ]
     agreement = [

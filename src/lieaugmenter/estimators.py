@@ -55,8 +55,7 @@ _LARGEST_PRINTED = 8
 # steps their derivatives were good enough for fewer tasks of the zoo.
 _TEAM_WIDTHS = (64, 64, 64)
 _TEAM_EPOCHS = 4
-_SMOOTH_TEAM: dict[str, Any] = {"lr": 5e-3, "members": 2, "most_steps": 6000}
-# Other networks, such as those of images, take longer.
+# Networks other than those, such as a user's own or those of images, take longer.
 _OTHER_TEAM: dict[str, Any] = {"members": 1, "most_steps": 1500}
 # Dimensions in the table beyond the one that was found.
 _ROWS_BEYOND = 3
@@ -279,7 +278,7 @@ class _SymmetryEstimator(BaseEstimator):
 
         def make_network() -> nn.Module:
             if not smooth:
-                return self._build_network(task)
+                return _untrained(self._build_network(task))
             return MLP(*_shapes(task), hidden=_TEAM_WIDTHS, smooth=True)
 
         evidence = gather(
@@ -292,7 +291,7 @@ class _SymmetryEstimator(BaseEstimator):
             classes=task.classes,
             epochs=_TEAM_EPOCHS * self.epochs,
             batch_size=self.batch_size,
-            **(_SMOOTH_TEAM if smooth else dict(_OTHER_TEAM, lr=self.lr)),
+            **({} if smooth else dict(_OTHER_TEAM, lr=self.lr)),
             device=self.device,
             seed=seed,
             progress=bool(self.verbose),
@@ -946,6 +945,15 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
         """The likeliest label of each sample."""
         likeliest = self.predict_proba(X, views).argmax(1)
         return self.classes_[likeliest]
+
+
+def _untrained(network: nn.Module) -> nn.Module:
+    """The network with new weights, in place: teams that share what it has learned would agree."""
+    for module in network.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    return network
 
 
 def _shapes(task: _Task) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.actions.linear import InvariantAction
+from lieaugmenter.analysis.bootstrap import bounds, resample_in_parts
 from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.analysis.equivariance import equivariance_error, lie_derivative
 from lieaugmenter.lie import catalogue
@@ -32,9 +33,8 @@ COEFFICIENTS = (0.01, 0.03, 0.1, 0.3, 1.0)
 _HOMOGENEOUS = ("aff", "se", "translations")
 _RANDOM_DIRECTIONS = 16
 _RANDOM_CURVES = 4
-_RESAMPLES = 400
-_INTERVAL = (0.025, 0.975)
-_MOST_WEIGHTS = 10**7
+# Of each end of an interval of 95 %.
+_CONFIDENCE = 0.975
 _AT_ONCE = 256
 _CURVE_SAMPLES = 1000
 # A generator that moves samples less than this share of the one that moves them most is idle.
@@ -467,27 +467,17 @@ def _rows(
 ) -> list[GeneratorDefect]:
     """Defects with their bootstrap intervals."""
     n = len(measured.residuals)
-    resampled = torch.cat([_defects(measured, weights) for weights in _resamples(n, seed)])
+    parts = [_defects(measured, weights) for weights in resample_in_parts(n, seed)]
+    lowest, highest = bounds(torch.cat(parts), _CONFIDENCE)
     (whole,) = _defects(measured, torch.full((1, n), 1 / n, dtype=torch.float64))
-    bounds = resampled.quantile(torch.tensor(_INTERVAL, dtype=torch.float64), dim=0)
     known = measured.reference > 0
     found = []
     for i, (generator, active) in enumerate(zip(measured.generators, measured.active, strict=True)):
-        values = [float(whole[i]), float(bounds[0, i]), float(bounds[1, i])]
+        values = [float(whole[i]), float(lowest[i]), float(highest[i])]
         defect, lower, upper = values if active and known else (None, None, None)
         name = _name_of(generator, i + 1, rows)
         found.append(GeneratorDefect(name, defect, lower, upper, errors[i]))
     return found
-
-
-def _resamples(n: int, seed: int) -> Iterator[Float[Tensor, "r n"]]:
-    """How much each sample weighs in each resample, a few resamples at a time."""
-    rng = torch.Generator().manual_seed(seed)
-    at_once = min(max(_MOST_WEIGHTS // n, 1), _RESAMPLES)
-    for start in range(0, _RESAMPLES, at_once):
-        drawn = torch.randint(n, (min(at_once, _RESAMPLES - start), n), generator=rng)
-        counts = torch.zeros(drawn.shape, dtype=torch.float64)
-        yield counts.scatter_add_(1, drawn, torch.ones_like(counts)) / n
 
 
 def _defects(measured: _Measured, weights: Float[Tensor, "r n"]) -> Float[Tensor, "r c"]:

@@ -27,6 +27,7 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
 from lieaugmenter.actions.linear import FourVectorAction, InvariantAction
 from lieaugmenter.actions.spatial import AffineAction
+from lieaugmenter.analysis.bootstrap import bounds, resample, signed_root
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.analysis.identify import LARGEST_NAMED, identify
@@ -40,8 +41,6 @@ _MOST_SAMPLES = 2000
 _LARGEST_SPACE = 256
 # A candidate that moves samples less than this share of their size does nothing.
 _IDLE = 1e-6
-_RESAMPLES = 400
-_CONFIDENCE = 0.95
 _AT_ONCE = 1024
 # A candidate can be judged if moved samples spread at most this many times as far as the samples
 # do, in any direction, and if at least this share of them has samples nearby.
@@ -526,12 +525,11 @@ class _Judge:
         self.distances.fill_diagonal_(torch.inf)
         self.region = _Region(self.positions)
         n = len(self.positions)
-        rng = torch.Generator().manual_seed(seed)
-        self.drawn = torch.randint(n, (_RESAMPLES, n), generator=rng)
+        self.weights = resample(n, seed)
         one, two = (value - value.mean(0) for value in self.flat_values())
         shared = (one * two).sum(1)
         # Whether the predictors surely have anything in common.
-        self.agree = float(shared[self.drawn].mean(1).quantile(1 - _CONFIDENCE)) > 0
+        self.agree = float(bounds(self.weights @ shared)[0]) > 0
 
     def place(self, x: Batch) -> Float[Tensor, "n k"]:
         """Where samples are, in which distances are measured."""
@@ -578,12 +576,9 @@ class _Judge:
         # No pair may be as near as the candidate moves: what changes over a longer way is more.
         shorter = (path / apart.clamp_min(1e-30)).clamp(max=1.0).square()
         reference = (first * second).sum(1) * shorter
-        ratios = residual[self.drawn].mean(1) / reference[self.drawn].mean(1).clamp_min(1e-30)
+        ratios = (self.weights @ residual) / (self.weights @ reference).clamp_min(1e-30)
         whole = residual.mean() / reference.mean().clamp_min(1e-30)
-        low, high = torch.quantile(
-            ratios, torch.tensor([1 - _CONFIDENCE, _CONFIDENCE], dtype=ratios.dtype)
-        )
-        defect, lower, upper = (_signed_root(float(value)) for value in (whole, low, high))
+        defect, lower, upper = signed_root(torch.stack([whole, *bounds(ratios)])).tolist()
         return defect, lower, upper, agreement
 
     @staticmethod
@@ -655,13 +650,6 @@ def _values(model: Callable[[Batch], Tensor], x: Batch) -> Tensor:
     ]
     values = torch.cat(pieces)
     return values.unsqueeze(1) if values.ndim == 1 else values
-
-
-def _signed_root(value: float) -> float:
-    return math.copysign(math.sqrt(abs(value)), value)
-
-
-# -- names -----------------------------------------------------------------------------------------
 
 
 def _group_name(

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
+from lieaugmenter.analysis.bootstrap import bounds, resample, signed_root
 from lieaugmenter.analysis.equivariance import lie_derivative, push_forward
 from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.lie.brackets import closure_residual
@@ -30,9 +31,9 @@ DEFECT_BOUND = 0.1
 # Brackets of symmetries are symmetries. A span whose brackets leave it by more is not the algebra,
 # even if moving along it changes little.
 CLOSURE_BOUND = 0.25
-_RESAMPLES = 400
-_CONFIDENCE = 0.95
+# Samples at once, and numbers of them: a derivative doubles what a network keeps in memory.
 _AT_ONCE = 1024
+_NUMBERS_AT_ONCE = 2**21
 _RANDOM_DIRECTIONS = 16
 _LARGEST = 10.0
 
@@ -186,19 +187,17 @@ class Bench:
         self.models = (first, second)
         self.action, self.output, self.samples = action, output, judge
         n = batch_size(judge)
+        numbers = sum(t[:1].numel() for t in tensors_of(judge))
+        self.chunk = min(_AT_ONCE, max(16, _NUMBERS_AT_ONCE // max(numbers, 1)))
         self.pieces = [
-            map_tensors(lambda t, at=start: t[at : at + _AT_ONCE], judge)
-            for start in range(0, n, _AT_ONCE)
+            map_tensors(lambda t, at=start: t[at : at + self.chunk], judge)
+            for start in range(0, n, self.chunk)
         ]
-        rng = torch.Generator().manual_seed(seed)
-        # How often each sample is drawn: one matrix product makes all resampled means. The samples
-        # as they are come last.
-        drawn = torch.randint(n, (_RESAMPLES, n), generator=rng)
-        weights = torch.zeros(_RESAMPLES, n, dtype=torch.float64)
-        weights.scatter_add_(1, drawn, torch.ones_like(weights))
-        self.weights = torch.cat([weights, torch.ones(1, n, dtype=torch.float64)]) / n
-        self.scales = self.weights @ self._elsewhere(rng)
-        self.agree = float(self.scales[:-1].quantile(1 - _CONFIDENCE)) > 0
+        # The samples as they are come last.
+        whole = torch.full((1, n), 1 / n, dtype=torch.float64)
+        self.weights = torch.cat([resample(n, seed), whole])
+        self.scales = self.weights @ self._elsewhere(torch.Generator().manual_seed(seed))
+        self.agree = float(bounds(self.scales[:-1])[0]) > 0
 
     def dimensions(
         self,
@@ -216,6 +215,7 @@ class Bench:
             output=self.output,
             other=second,
             candidates=candidates,
+            chunk=self.chunk,
         )
         rows = self.rows(ordered.generators[:most])
         return Dimensions(rows, ordered.generators, ordered.idle, self.agree)
@@ -231,10 +231,8 @@ class Bench:
         for k in range(1, len(generators) + 1):
             worst = torch.linalg.eigvalsh(means[:, :k, :k])[:, -1]
             # Where nothing was learned the scale may be zero: more than this says no more.
-            defects = _signed_root(worst / self.scales.clamp_min(1e-30)).clamp(-_LARGEST, _LARGEST)
-            low, high = defects[:-1].quantile(
-                torch.tensor([1 - _CONFIDENCE, _CONFIDENCE], dtype=defects.dtype)
-            )
+            defects = signed_root(worst / self.scales.clamp_min(1e-30)).clamp(-_LARGEST, _LARGEST)
+            low, high = bounds(defects[:-1])
             closure = closure_residual(generators[:k])
             rows.append(Row(k, float(defects[-1]), float(low), float(high), closure))
         return rows
@@ -319,12 +317,3 @@ def _mixed(velocity: Batch, size: float, rng: torch.Generator) -> Batch:
     return map_tensors(
         lambda t: t * factors.view(-1, *[1] * (t.ndim - 1)) if t.is_floating_point() else t, mixture
     )
-
-
-def _signed_root(values: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
-    """√v, and -√(-v) of negative values.
-
-    >>> _signed_root(torch.tensor([4.0, -4.0]))
-    tensor([ 2., -2.])
-    """
-    return values.sign() * values.abs().sqrt()

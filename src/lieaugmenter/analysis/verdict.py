@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
+from lieaugmenter.analysis.bootstrap import bounds, resample
 from lieaugmenter.analysis.dimension import DEFECT_BOUND, Dimensions, Row
 from lieaugmenter.analysis.equivariance import lie_derivative
 from lieaugmenter.analysis.identify import Identity
@@ -25,7 +26,6 @@ _NO_SYMMETRY_ABOVE = 0.2
 # A direction whose defect is surely above this is no symmetry of the predictor.
 _REFUTED_ABOVE = 0.5
 _RANDOM_DIRECTIONS = 16
-_RESAMPLES = 400
 _AT_ONCE = 100
 
 NOT_CERTIFIED = (
@@ -193,7 +193,9 @@ def decide(table: Dimensions, quality: float, *, labels: bool, samples: int) -> 
     samples
         Number of held-out samples.
     """
-    found, least = table.count(), CERTIFIED_QUALITY["labels" if labels else "numbers"]
+    least = CERTIFIED_QUALITY["labels" if labels else "numbers"]
+    learned = table.agree and quality >= least
+    found = table.count() if learned else 0
     rows = {row.dimension: row for row in table.rows}
     shown = rows[max(found, 1)]
     reasons = [
@@ -208,13 +210,15 @@ def decide(table: Dimensions, quality: float, *, labels: bool, samples: int) -> 
             f"{len(table.idle)} of {free} directions move no sample and cannot be identified: the "
             f"generators are known only up to adding them."
         )
-    if not table.agree or quality < least:
+    if not table.agree:
+        outcome = "inconclusive"
+        reasons.append("The teams have nothing in common: the task was not learned.")
+    elif not learned:
         outcome = "inconclusive"
         reasons.append(
-            f"Certifying needs {least:g} of the variation: what is not explained may have no "
-            f"symmetry, or another one. More data, a larger network or longer training may help."
-            if table.agree
-            else "The teams have nothing in common: the task was not learned."
+            f"To certify {table.count()} generators {least:g} of the variation must be explained: "
+            f"the rest may have no symmetry, or another one. More data, a larger network or longer "
+            f"training may help."
         )
     elif found:
         outcome = "certified"
@@ -280,13 +284,13 @@ def assess(
         Of the bootstrap.
     """
     c, n = along.shape
-    rng = torch.Generator().manual_seed(seed)
-    chosen = torch.randint(n, (_RESAMPLES, n), generator=rng)
-    resampled = along[:, chosen].mean(-1) / elsewhere[chosen].mean(-1).clamp_min(1e-30)
-    ratios = resampled.sqrt()
+    weights = resample(n, seed)
+    ratios = (weights @ along.double().mT) / (weights @ elsewhere.double())[:, None].clamp_min(
+        1e-30
+    )
     measured = (along.mean(1) / elsewhere.mean().clamp_min(1e-30)).sqrt()
     worst = int(measured.argmax())
-    lower, upper = ratios[worst].double().quantile(torch.tensor([0.05, 0.95]).double()).tolist()
+    lower, upper = (float(bound) for bound in bounds(ratios[:, worst].sqrt()))
     evidence = [
         f"On {n} held-out samples the predictor's Lie derivative along the learned "
         f"generator{'s' if c > 1 else ''} is {float(measured[worst]):.3g} of that along random "
