@@ -274,12 +274,17 @@ def gather(
         "batch_size": batch_size,
         "lr": lr,
         "device": device,
-        "progress": progress,
     }
     teams = [
         Team(
             [
-                _member(make_network, _at(x, half), y[half], seed + members * side + i, options)
+                _member(
+                    make_network,
+                    (_at(x, half), y[half]),
+                    seed + members * side + i,
+                    progress=f"team {side + 1}, network {i + 1}" if progress else False,
+                    **options,
+                )
                 for i in range(members)
             ],
             classes,
@@ -327,12 +332,12 @@ def weigh(
 
 
 def _member(
-    make_network: Callable[[], nn.Module], x: Batch, y: Tensor, seed: int, options: dict[str, Any]
+    make_network: Callable[[], nn.Module], data: tuple[Batch, Tensor], seed: int, **options: Any
 ) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = make_network()
-    fit(network, None, (x, y), seed=seed, **options)
+    fit(network, None, data, seed=seed, **options)
     return network.requires_grad_(False)
 
 

@@ -285,9 +285,8 @@ def assess(
     """
     c, n = along.shape
     weights = resample(n, seed)
-    ratios = (weights @ along.double().mT) / (weights @ elsewhere.double())[:, None].clamp_min(
-        1e-30
-    )
+    compared = (weights @ elsewhere.double()).clamp_min(1e-30)
+    ratios = (weights @ along.double().mT) / compared[:, None]
     measured = (along.mean(1) / elsewhere.mean().clamp_min(1e-30)).sqrt()
     worst = int(measured.argmax())
     lower, upper = (float(bound) for bound in bounds(ratios[:, worst].sqrt()))

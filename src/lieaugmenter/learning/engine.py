@@ -75,7 +75,7 @@ def fit(
     resume: bool = False,
     capture: bool = True,
     compile: bool = False,
-    progress: bool = True,
+    progress: bool | str = True,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> History:
     """Train a predictor and an augmenter together by the multi-task objective.
@@ -118,7 +118,7 @@ def fit(
         fastest algorithms, whose results need not repeat to the bit: pays for convolutions on a
         GPU. The module itself stays as it is.
     progress
-        Show a progress bar on standard error.
+        Show a progress bar on standard error; what stands before it, if it is a word.
     on_epoch
         Called with every record, before the checkpoint of that epoch is written.
 
@@ -190,7 +190,8 @@ def fit(
                 f"only {epochs * len(batches)}: give the augmenter fewer warmup_steps",
                 stacklevel=2,
             )
-        bar = TextProgress(epochs * len(batches)) if progress else None
+        label = progress if isinstance(progress, str) else "fit"
+        bar = TextProgress(epochs * len(batches), label) if progress else None
         try:
             with _fastest_convolutions(compile), _graceful_interrupt() as interrupted:
                 trainer.train(bar, interrupted)
