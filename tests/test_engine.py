@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lieaugmenter import LieAugmenter, Objective, TrainingDiverged, fit
 from lieaugmenter.analysis.compare import absolute_cosine
-from lieaugmenter.learning.engine import lay_channels_last
+from lieaugmenter.learning.engine import lay_channels_last, rate_at
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.lie import catalogue
 from lieaugmenter.nets import MLP
@@ -251,6 +251,14 @@ def test_own_optimizer_keeps_its_rates_and_follows_the_schedule() -> None:
     first, second = (group["lr"] for group in made[0].param_groups)
     assert first == pytest.approx(10 * second)
     assert first < 1e-2
+
+
+def test_a_warm_schedule_rises_to_the_rate_and_falls_to_a_hundredth() -> None:
+    rates = [rate_at(progress / 100, 2.0, "warm-cosine") for progress in range(101)]
+    assert rates[0] == 0.0
+    assert rates.index(max(rates)) == 5
+    assert rates[5:] == [rate_at(progress / 100, 2.0, "cosine") for progress in range(5, 101)]
+    assert rates[-1] == pytest.approx(0.02)
 
 
 def test_warm_up_grows_the_range_in_training() -> None:

@@ -26,6 +26,27 @@ def _both_ways(
 
 
 @torch.no_grad()
+def equivariance_errors(
+    model: Callable[[Batch], Tensor],
+    x: Batch,
+    elements: Elements,
+    *,
+    action: Action,
+    output: Action,
+) -> tuple[float, float]:
+    """The paper's two errors, from the same predictions.
+
+    Returns
+    -------
+    tuple
+        `averaged_equivariance_error` and `equivariance_error`.
+    """
+    moved_first, moved_last = _both_ways(model, x, elements, action, output)
+    averaged = (moved_last.mean(1) - moved_first.mean(1)).flatten(1).abs().sum(1).mean()
+    own = (moved_first - moved_last).flatten(2).abs().sum(2).mean()
+    return float(averaged), float(own)
+
+
 def averaged_equivariance_error(
     model: Callable[[Batch], Tensor],
     x: Batch,
@@ -43,12 +64,9 @@ def averaged_equivariance_error(
     float
         Mean over samples of the L1 norm over outputs.
     """
-    moved_first, moved_last = _both_ways(model, x, elements, action, output)
-    gap = moved_last.mean(1) - moved_first.mean(1)
-    return float(gap.flatten(1).abs().sum(1).mean())
+    return equivariance_errors(model, x, elements, action=action, output=output)[0]
 
 
-@torch.no_grad()
 def equivariance_error(
     model: Callable[[Batch], Tensor],
     x: Batch,
@@ -61,8 +79,7 @@ def equivariance_error(
 
     It is the sample mean of the self-consistency discrepancy, Eq. (28).
     """
-    moved_first, moved_last = _both_ways(model, x, elements, action, output)
-    return float((moved_first - moved_last).flatten(2).abs().sum(2).mean())
+    return equivariance_errors(model, x, elements, action=action, output=output)[1]
 
 
 @torch.no_grad()

@@ -18,9 +18,8 @@ from lieaugmenter.analysis.compare import (
     principal_cosines,
 )
 from lieaugmenter.analysis.equivariance import (
-    averaged_equivariance_error,
     distance_from_identity,
-    equivariance_error,
+    equivariance_errors,
 )
 from lieaugmenter.analysis.polarization import displacement_cosines
 from lieaugmenter.data.task import Task
@@ -32,10 +31,10 @@ from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.samplers import IntegerGrid
 
-# Equivariance errors are taken on this many test samples, times the number of views; in a quick run
-# on so few.
-_AUDITED = 2000
+# In a quick run equivariance errors are taken on so few test samples.
 _AUDITED_QUICK = 20
+# Samples on which it is measured how far elements move them.
+_MOVED = 2000
 # A direction of several generators weaker than this fraction of the strongest is redundant.
 _REDUNDANT_BELOW = 0.1
 # Images, transformed ones included, that a network sees at once where only logits are kept.
@@ -60,7 +59,7 @@ def measure(
     if trained.predictor is not None:
         result.update(_errors(method, task, trained))
         if task.generator is not None:
-            audited = _AUDITED_QUICK if settings.quick else _AUDITED
+            audited = _AUDITED_QUICK if settings.quick else experiment.audited
             elements = _audit_elements(experiment, method, task, min(audited, len(task.x_test)))
             result.update(_equivariance(task, trained.predictor, elements))
     if trained.generators is not None and task.generator is not None:
@@ -152,13 +151,12 @@ def _equivariance(task: Task, predictor: Predictor, elements: Elements) -> dict[
         elements, coefficients=elements.coefficients.to(device), basis=elements.basis.to(device)
     )
     x = task.x_test[: elements.batch].to(device)
-    errors = {"equivariance": averaged_equivariance_error, "equivariance-2": equivariance_error}
     model = _logits(predictor) if task.classes else predictor
-    return {
-        name: error(model, x, elements, action=task.action, output=task.output_action)
-        / (task.classes or math.prod(task.y_test.shape[1:]))
-        for name, error in errors.items()
-    }
+    averaged, own = equivariance_errors(
+        model, x, elements, action=task.action, output=task.output_action
+    )
+    outputs = task.classes or math.prod(task.y_test.shape[1:])
+    return {"equivariance": averaged / outputs, "equivariance-2": own / outputs}
 
 
 def _logits(predictor: Predictor) -> Callable[[Tensor], Tensor]:
@@ -171,7 +169,7 @@ def _logits(predictor: Predictor) -> Callable[[Tensor], Tensor]:
 def _reach(augmenter: LieAugmenter, task: Task) -> dict[str, float]:
     """How far the elements that a method draws are from doing nothing."""
     device = augmenter.term_weights.device
-    x = task.x_test[:_AUDITED].to(device)
+    x = task.x_test[:_MOVED].to(device)
     rng = torch.Generator(device).manual_seed(0)
     elements = augmenter.sample(len(x), generator=rng)
     moved = augmenter.action.act(elements, x) - x.unsqueeze(1)

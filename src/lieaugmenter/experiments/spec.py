@@ -118,15 +118,18 @@ class Experiment:
         Entries of the generators that may differ from zero, by variant; all where none is given.
     precision
         Of the network on a GPU; a CPU always has float32.
-    own_lr
-        Learning rate of this project's runs; the paper's unless given.
+    own_lr, own_schedule
+        Learning rate of this project's runs, the paper's unless given, and how it changes.
     own_views
         Elements that this project's runs average over; as many as in training unless given.
-    warmup
-        The share of training over which the range grows in this project's runs.
+    warmup, warmup_start
+        In this project's runs, the share of training over which the range grows, and the share of
+        the range that it starts from; chosen on orbits that were generated with another seed.
     prune
         In this project's runs, entries below this fraction of the largest are set to zero after
         a third of training; 0 keeps all.
+    audited
+        Test samples on which equivariance errors are taken, each times the number of views.
     stacked
         Whether the seeds of a method are trained as one model.
     base, unchanged
@@ -154,9 +157,12 @@ class Experiment:
     quick_views: int = 10
     precision: str = "float32"
     own_lr: float | None = None
+    own_schedule: str = "cosine"
     own_views: int | None = None
     warmup: float = 0.15
+    warmup_start: float = 0.2
     prune: float = 0.0
+    audited: int = 2000
     stacked: bool = True
     base: str = ""
     unchanged: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -198,5 +204,9 @@ class Experiment:
             )
         if name == "data":
             return self
-        attribute = {"views": "n_views", "range": "range", "generators": "n_generators"}[name]
-        return replace(self, **{attribute: value if name == "range" else int(value)})
+        if name == "range":
+            # Whatever γ is, it grows from the same coefficient: near the identity.
+            start = min(1.0, self.warmup_start * self.range / value)
+            return replace(self, range=value, warmup_start=start)
+        attribute = {"views": "n_views", "generators": "n_generators"}[name]
+        return replace(self, **{attribute: int(value)})

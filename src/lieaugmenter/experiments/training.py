@@ -28,9 +28,6 @@ from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.samplers import IntegerGrid, Normal, Uniform
 
-# The share of the range that a growing one starts from: chosen on orbits that were generated with
-# another seed.
-_WARMUP_START = 0.2
 # Entries are pruned after this part of training, a third.
 _PRUNE_AFTER = 3
 # LieGG looks at this many samples.
@@ -122,7 +119,7 @@ def _options(experiment: Experiment, method: Method, settings: Settings) -> dict
         "epochs": experiment.epochs,
         "batch_size": experiment.batch_size,
         "lr": (experiment.own_lr if method.ours else None) or experiment.lr,
-        "schedule": "cosine" if method.ours else "constant",
+        "schedule": experiment.own_schedule if method.ours else "constant",
         "precision": precision_of(experiment, settings),
         "device": settings.device,
         "progress": settings.progress,
@@ -153,7 +150,9 @@ def _train_together(
     trained = [_trained(experiment, method, scaled, *member) for member in members]
     for one in trained:
         one.measures["stacked"] = len(seeds) > 1
-    if method.kind == "lieaugmenter" and scaled.task.x_validation is not None:
+    # An ablation asks what a setting does to the method, not what could take its place.
+    ablated = method.setting is not None
+    if method.kind == "lieaugmenter" and not ablated and scaled.task.x_validation is not None:
         alone = [_network(experiment, method, scaled.task, seed) for seed in seeds]
         _fit_all(alone, [None] * len(seeds), scaled, seeds, options)
         trained = [replace(one, plain=plain) for one, plain in zip(trained, alone, strict=True)]
@@ -305,7 +304,7 @@ def _augmenter(
     return LieAugmenter(
         action,
         n_generators=experiment.n_generators,
-        sampler=law(experiment.range, warmup_steps=warmup, warmup_start=_WARMUP_START),
+        sampler=law(experiment.range, warmup_steps=warmup, warmup_start=experiment.warmup_start),
         mask=experiment.masks.get(method.variant),
         objective=objective,
         **common,

@@ -38,6 +38,8 @@ from lieaugmenter.lie.samplers import LearnableRange, Sampler, make_sampler
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
 _NON_TRIVIALITY = ("similarity", "proximity")
+# Beyond this coefficient views look no less like the originals: a rotation has come round.
+_FAR = 5.0
 # Beyond this range elements mean nothing, and the series of one generator would take for ever.
 _LARGEST_REACH = 500.0
 _MOST_VIEWS = 100_000
@@ -340,11 +342,12 @@ class LieAugmenter(nn.Module):
     def _weigh(self) -> None:
         """Weigh the non-triviality terms by the inverse square of the share of the range in use.
 
-        What they see of a motion shrinks with the square of its size. At a small range they would
-        be outvoted by doing nothing; so weighed they say at every range what they say at the full
-        one.
+        What they see of a motion shrinks with the square of its size, as long as that is small. At
+        a small range they would be outvoted by doing nothing; so weighed they say at every range
+        what they say at the full one.
         """
         self._weighed_for = share = self.sampler.share
+        share = min(1.0, share * max(1.0, self.sampler.range / _FAR))
         for names, weights in (
             (self._terms, self.term_weights),
             (_VECTOR_TERMS, self.vector_weights),

@@ -28,9 +28,11 @@ from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.runs import RunFolder
 
 PRECISIONS = ("bf16", "float32")
-SCHEDULES = ("constant", "cosine")
+SCHEDULES = ("constant", "cosine", "warm-cosine")
 # The cosine ends at this fraction of the starting rate.
 _LAST_RATE = 0.01
+# A warm schedule rises over this share of training.
+_RISE = 0.05
 # Terms are looked at this often; every look waits for the device.
 _LOOK_EVERY = 50
 # Steps on a side stream before a CUDA graph is captured, as its documentation asks.
@@ -95,7 +97,9 @@ def fit(
     epochs, batch_size
         Length of training. A DataLoader and batches have their own batch size.
     lr, schedule
-        Learning rate, ``"constant"`` or falling as a ``"cosine"`` to a hundredth.
+        Learning rate, ``"constant"`` or falling as a ``"cosine"`` to a hundredth;
+        ``"warm-cosine"`` rises to it over the first twentieth of training. Without a rise the
+        first steps of Adam at a high rate can leave a network of ReLUs dead.
     optimizer
         Makes the optimiser from parameter groups; Adam unless given.
     precision
@@ -536,7 +540,8 @@ def rate_at(progress: float, lr: float, schedule: str) -> float:
     if schedule == "constant":
         return lr
     falling = 0.5 * (1 + math.cos(math.pi * progress))
-    return lr * (_LAST_RATE + (1 - _LAST_RATE) * falling)
+    rate = lr * (_LAST_RATE + (1 - _LAST_RATE) * falling)
+    return rate * min(1.0, progress / _RISE) if schedule == "warm-cosine" else rate
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
