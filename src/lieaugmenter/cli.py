@@ -203,6 +203,10 @@ def resume(run: Path, *, json: Json = False, strict: Strict = False) -> int:
     run
         The run folder.
     """
+    folder = RunFolder(run)
+    if not folder.config_path.exists() and (run / "command.json").exists():
+        # Killed before it had begun to learn.
+        return _run(folder, _request_of(folder), resume=False, as_json=json, strict=strict)
     folder = RunFolder.open(run)
     if folder.finished:
         _complain(f"{run} is finished; nothing to do")
@@ -474,22 +478,15 @@ def _start(folder: RunFolder, request: dict[str, Any], *, as_json: bool, strict:
     if request["command"] == "discover":
         # Read before anything is written, so that bad data leaves no folder behind.
         _prepare(folder, request)
-    try:
-        write_json(folder.path / "command.json", request)
-    except OSError as error:
-        raise RunError(f"cannot write to {folder.path}: {error.strerror}") from None
-    try:
-        return _run(folder, request, resume=False, as_json=as_json, strict=strict)
-    except BaseException:
-        _clear_if_nothing_began(folder)
-        raise
-
-
-def _clear_if_nothing_began(folder: RunFolder) -> None:
-    """Leave no folder behind a request that was refused, so that its name can be used again."""
-    if not folder.config_path.exists():
-        (folder.path / "command.json").unlink(missing_ok=True)
-        folder.path.rmdir()
+    with folder.alone():
+        # Asked again, now that no other process can come between.
+        RunFolder.ensure_new(folder.path)
+        try:
+            write_json(folder.path / "command.json", request)
+            return _run(folder, request, resume=False, as_json=as_json, strict=strict)
+        except BaseException:
+            folder.clear()
+            raise
 
 
 def _request_of(folder: RunFolder) -> dict[str, Any]:
@@ -512,17 +509,15 @@ def _run(
     folder: RunFolder, request: dict[str, Any], *, resume: bool, as_json: bool, strict: bool
 ) -> int:
     estimator, x, y, finish = _prepare(folder, request)
-    resume = resume and folder.config_path.exists()
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: _complain(f"note: {message}")
         try:
-            estimator.fit(x, y, resume=resume)
+            estimator.fit(x, y, resume=resume, findings=finish)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"interrupted; continue with: lieaugmenter resume {folder.path}"
             ) from None
-    finish(estimator).save(folder)
     return _conclude(Findings.load(folder), folder, as_json=as_json, strict=strict)
 
 
