@@ -1076,8 +1076,8 @@ def _size(values: Tensor) -> float:
 
 
 def _agreement(spans: list[Tensor]) -> float | None:
-    """Smallest principal cosine between the spans of any two seeds; None for one seed."""
-    if len(spans) < 2:
+    """Smallest principal cosine between the spans of any two seeds; None where there is none."""
+    if len(spans) < 2 or not all(len(span) for span in spans):
         return None
     pairs = [(a, b) for i, a in enumerate(spans) for b in spans[i + 1 :]]
     return min(float(principal_cosines(a, b).min()) for a, b in pairs)

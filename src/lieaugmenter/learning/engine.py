@@ -344,6 +344,7 @@ class _Trainer:
             before.restore()
             self.optimizer.zero_grad(set_to_none=True)
             self.chunk, self.capture = -(-size // 2), False
+            self.graphs.clear()  # they hold memory
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             warnings.warn(
