@@ -3,7 +3,7 @@
     python benchmarks/kills.py --kills 100
 
 A run is started by the command line's own function in a process of its own, which gets SIGKILL at
-a random moment of the time that the whole run takes; then it is resumed, and
+a random moment of half the time that the whole run takes; then it is resumed, and
 killed again, until it comes to its end. A kill is survived when every file that it left is whole,
 and when the run that it belongs to ends with the numbers of the undisturbed run, to the bit.
 """
@@ -40,6 +40,8 @@ from lieaugmenter.runs import (
 )
 
 RESULTS = Path(__file__).parent / "results" / "kills.json"
+# Of the time of the whole run: short enough to kill a run several times, long enough to end it.
+_LONGEST_LIFE = 0.5
 # A run that is killed so often is left alone, so that every trial ends.
 _MOST_IN_A_ROW = 12
 
@@ -180,7 +182,7 @@ def trial(
     kills: list[str] = []
     intact = 0
     while len(kills) < _MOST_IN_A_ROW and killed(
-        workload.command(folder), log, after=draw.uniform(0, seconds)
+        workload.command(folder), log, after=draw.uniform(0, _LONGEST_LIFE * seconds)
     ):
         kills.append(reached(folder))
         broken = damaged(folder)

@@ -45,7 +45,14 @@ from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import write_report
-from lieaugmenter.runs import RunError, RunFolder, read_json, write_atomically, write_json
+from lieaugmenter.runs import (
+    RunError,
+    RunFolder,
+    WriteError,
+    read_json,
+    write_atomically,
+    write_json,
+)
 
 ABOVE_LIMIT = 1
 BAD_INPUT = 2
@@ -751,7 +758,7 @@ def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"cannot write to {path}: {error.strerror}") from None
+        raise WriteError.of(path, error) from None
 
 
 def _new_folder(asked: Path | None, name: str) -> RunFolder:

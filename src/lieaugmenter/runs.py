@@ -57,8 +57,8 @@ class WriteError(RunError, OSError):
         """The reason for `path`, and what to do about it."""
         remedy = _REMEDIES.get(error.errno or 0, "Choose another place")
         return cls(
-            f"{path} could not be written: {error.strerror or error}. {remedy}; what was there "
-            f"before is untouched"
+            f"cannot write to {path}: {error.strerror or error}. {remedy}; what was there before "
+            f"is untouched"
         )
 
 
@@ -308,8 +308,6 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             held = _Lock.take(self.path.resolve())
-        except RunError:
-            raise
         except OSError as error:
             raise WriteError.of(self.path, error) from None
         try:
@@ -399,8 +397,7 @@ def _locked(path: Path) -> BufferedRandom:
         try:
             if fcntl is not None:
                 _lock_or_refuse(file, path)
-            # Whoever had the lock before may have removed the file while this one waited.
-            if path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+            if _is_still_there(path, file):
                 file.truncate(0)
                 file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
                 file.flush()
@@ -409,6 +406,14 @@ def _locked(path: Path) -> BufferedRandom:
             file.close()
             raise
         file.close()
+
+
+def _is_still_there(path: Path, file: BufferedRandom) -> bool:
+    """False if whoever had the lock before removed the file after this process had opened it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _lock_or_refuse(file: BufferedRandom, path: Path) -> None:

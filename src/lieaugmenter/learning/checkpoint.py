@@ -62,11 +62,15 @@ def save_checkpoint(
 
 
 def _lay_out_like_parameters(optimizer: Optimizer) -> None:
-    """Give moments the memory layout of their parameter: fused steps pair entries by place."""
+    """Give moments the memory layout of their parameter: fused steps pair entries by place.
+
+    All are copied: what was read lies in the file, which would stay open.
+    """
     for parameter, entries in optimizer.state.items():
         for key, value in entries.items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
-                entries[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+            if isinstance(value, Tensor):
+                alike = parameter if value.shape == parameter.shape else value
+                entries[key] = torch.empty_like(alike, dtype=value.dtype).copy_(value)
 
 
 def load_checkpoint(
