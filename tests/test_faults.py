@@ -111,6 +111,27 @@ def test_metrics_lost_between_two_files_are_written_again(tmp_path: Path) -> Non
     assert run.metrics() == complete
 
 
+def test_long_epoch_is_kept_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stops(Explodes):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training and self.count in self.calls:
+                raise StopHereError
+            self.count += 1
+            return self.inner(x)
+
+    monkeypatch.setattr("lieaugmenter.learning.engine._SAVE_EVERY", 0.0)
+    whole, run = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    expected = train(whole, model=Stops(set()))
+    with pytest.raises(StopHereError):
+        train(run, model=Stops({6}))
+    again = Stops(set())
+    found = train(run, model=again, resume=True)
+    assert again.count == 12 - 6
+    assert equal(weights(*expected), weights(*found))
+    times = {"seconds": 0}
+    assert [r | times for r in run.metrics()] == [r | times for r in whole.metrics()]
+
+
 def test_checkpoint_that_was_just_being_replaced_is_found_under_its_old_name(
     tmp_path: Path,
 ) -> None:

@@ -77,7 +77,12 @@ def run_method(
         while seeds := _begun_together(folder) or missing():
             note(f"{experiment.name}: {method.name}, seeds {', '.join(map(str, seeds))}")
             _train_and_keep(experiment, method, task, folder, seeds, settings)
-    return [read_json(run.path / "result.json") for run in runs.values()]
+        results = {seed: read_json(run.path / "result.json") for seed, run in runs.items()}
+        for seed, result in results.items():
+            # What diverged is kept: there is a batch to inspect.
+            if "diverged" not in result:
+                shutil.rmtree(training_folder(folder, seed).path, ignore_errors=True)
+    return list(results.values())
 
 
 def _begun_together(folder: RunFolder) -> list[int]:
@@ -110,8 +115,6 @@ def _train_and_keep(
         result = measure(experiment, method, task, trained, seed, settings)
         configuration = _configuration(experiment, method, seed, settings)
         _keep(folder.part(f"seed-{seed}").path, configuration, trained, result)
-        if "diverged" not in result:
-            shutil.rmtree(training_folder(folder, seed).path, ignore_errors=True)
     (folder.path / _BEGUN).unlink()
 
 

@@ -35,6 +35,8 @@ SCHEDULES = ("constant", "cosine")
 _LAST_RATE = 0.01
 # Terms are looked at this often; every look waits for the device.
 _LOOK_EVERY = 50
+# Seconds after which a long epoch is kept as it is; the end of every epoch is kept anyway.
+_SAVE_EVERY = 600.0
 # This many steps skipped in a row are no accident any more.
 _MOST_SKIPPED = 10
 # Steps on a side stream before a CUDA graph is captured, as its documentation asks.
@@ -291,10 +293,12 @@ class _Trainer:
         # The model as full batches see it.
         self.compiled: Callable[[Batch], Tensor] = model
         self.saved_at: str | None = None
+        self.saved_on = 0.0
 
     def train(self, bar: TextProgress | None, interrupted: Callable[[], bool]) -> None:
         self.model.train()
         self.augmenter.train()
+        self.saved_on = time.monotonic()
         while self.epoch < self.epochs:
             started = time.monotonic()
             for x, y in self.batches.epoch(self.epoch, skip=self.step):
@@ -307,8 +311,12 @@ class _Trainer:
                     if bar is not None:
                         done = self.epoch * len(self.batches) + self.step
                         bar.update(done, self._means())
-                if interrupted():
+                stop = interrupted()
+                if stop or self._save_is_due():
                     self.seconds += time.monotonic() - started
+                    started = time.monotonic()
+                    self._save_here()
+                if stop:
                     self._stop()
             self._look()
             self.seconds += time.monotonic() - started
@@ -438,9 +446,9 @@ class _Trainer:
             self._diverged(f"the {' and the '.join(names)} term", first_step + row)
         if not bool(self.augmenter.generators.isfinite().all()):
             self._diverged("the generators", self.step - 1)
-        self.sums = [
-            total + value for total, value in zip(self.sums, block.sum(0).tolist(), strict=True)
-        ]
+        # One after the other: the sum must not depend on when it was looked at.
+        for row in block.tolist():
+            self.sums = [total + value for total, value in zip(self.sums, row, strict=True)]
 
     def _diverged(self, what: str, step: int) -> None:
         batch = self._keep_batch(step)
@@ -547,6 +555,7 @@ class _Trainer:
         """What there is in the checkpoint, told to readers as well."""
         run.write_metrics(self.history.records)
         self.saved_at = f"{run.checkpoint_path} (epoch {self.epoch})"
+        self.saved_on = time.monotonic()
 
     def restore(self) -> None:
         """Continue where the run's checkpoint stopped; from the start if there is none yet."""
@@ -567,14 +576,21 @@ class _Trainer:
         # The process may have been killed between the two files.
         self._saved(self.run)
 
-    def _stop(self) -> None:
-        """Leave on Ctrl-C: with tensors the checkpoint is exactly here, with a DataLoader it is
-        the end of the last epoch.
+    def _save_is_due(self) -> bool:
+        return self.run is not None and time.monotonic() - self.saved_on > _SAVE_EVERY
+
+    def _save_here(self) -> None:
+        """A checkpoint in the middle of an epoch.
+
+        With a DataLoader, which has its own order, it stays at the end of the last epoch.
         """
         self._look()
         if isinstance(self.batches, TensorBatches):
             self._check_weights()
             self._save()
+
+    def _stop(self) -> None:
+        """Leave on Ctrl-C."""
         if self.run is None:
             raise KeyboardInterrupt("interrupted; no run folder was given, so nothing was kept")
         raise KeyboardInterrupt(f"interrupted; {self.run.path} can be resumed")
