@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import json
 import os
@@ -177,6 +178,31 @@ def test_networks_of_the_teams_are_not_trained_again(tmp_path: Path) -> None:
 
 
 # -- writing ---------------------------------------------------------------------------------------
+
+
+# A download that grows and is checked, and a compiler's output that is named by its digest.
+OWN_WRITERS = {"data/store.py", "lie/native.py", "runs.py"}
+
+
+def writes_a_file(call: ast.Call) -> bool:
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if name in ("open", "fdopen"):
+        words = [a.value for a in call.args if isinstance(a, ast.Constant)]
+        return any(isinstance(w, str) and set(w) & set("wax+") and len(w) < 4 for w in words)
+    owner = getattr(getattr(call.func, "value", None), "id", "")
+    of_a_library = owner in ("np", "torch") and name.startswith("save")
+    return of_a_library or name in ("write_text", "write_bytes", "save_file", "to_csv")
+
+
+def test_every_file_is_written_by_one_function() -> None:
+    package = STRESS.parent.parent / "src" / "lieaugmenter"
+    found = set()
+    for path in package.rglob("*.py"):
+        calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+        if any(writes_a_file(call) for call in calls):
+            found.add(str(path.relative_to(package)))
+    assert found <= OWN_WRITERS
+    assert "runs.py" in found  # or the search finds nothing at all
 
 
 @pytest.fixture
