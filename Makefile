@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint bench reproduction setup clean
+.PHONY: help demo test lint bench stress reproduction setup clean
 
 help:
 	@grep -E '^# make ' Makefile | cut -c3-
@@ -26,6 +26,10 @@ lint: setup
 # make bench  the speed ratios of the README, written to benchmarks/results
 bench: setup
 	$(BIN)/python benchmarks/ratios.py
+
+# make stress  kill runs at 100 random moments, resume them, and compare to the bit
+stress: setup
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/kills.py
 
 # make reproduction  docs/reproduction.md and its figures from results
 reproduction: setup

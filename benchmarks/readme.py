@@ -8,6 +8,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from lieaugmenter.runs import write_atomically
+
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 IMAGE_STEP_RATIO = 1.15
@@ -136,4 +138,4 @@ def with_results(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(with_results(README.read_text(encoding="utf-8")), encoding="utf-8")
+    write_atomically(README, with_results(README.read_text(encoding="utf-8")))

@@ -7,6 +7,7 @@ LIEAUGMENTER_DATA/two_body/two_body_orbits.npz.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import subprocess
@@ -26,7 +27,7 @@ from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.orbits import orbits
 from lieaugmenter.report.plots import generator_heatmaps
-from lieaugmenter.runs import RunFolder, environment, write_json
+from lieaugmenter.runs import RunFolder, environment, write_atomically, write_json
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "two_body.json"
@@ -105,7 +106,9 @@ def draw(run: RunFolder, path: Path) -> None:
     for image in images:
         canvas.paste(image, ((width - image.width) // 2, top))
         top += image.height
-    canvas.quantize(64).save(path, optimize=True)
+    content = io.BytesIO()
+    canvas.quantize(64).save(content, format="PNG", optimize=True)
+    write_atomically(path, content.getvalue())
     for part in parts:
         part.unlink()
 

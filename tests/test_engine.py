@@ -308,7 +308,7 @@ def test_damaged_checkpoint_is_refused_with_its_name(tmp_path: Path) -> None:
     fit(model, augmenter, ring(64), epochs=1, progress=False, run=run, device="cpu")
     run.checkpoint_path.write_bytes(run.checkpoint_path.read_bytes()[:100])
     with pytest.raises(RunError, match=r"state\.safetensors is damaged"):
-        fit(model, augmenter, ring(64), epochs=2, progress=False, run=run, resume=True)
+        fit(model, augmenter, ring(64), epochs=1, progress=False, run=run, resume=True)
 
 
 def test_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     model, augmenter = build()
     fit(model, augmenter, ring(64), epochs=1, progress=False, run=run, device="cpu")
     with pytest.raises(RunError, match="another network"):
-        fit(MLP((2,), (1,)), augmenter, ring(64), epochs=2, progress=False, run=run, resume=True)
+        fit(MLP((2,), (1,)), augmenter, ring(64), epochs=1, progress=False, run=run, resume=True)
 
 
 def test_failed_write_leaves_the_earlier_file(

@@ -346,6 +346,15 @@ def test_run_directory_holds_the_run_and_is_never_overwritten(tmp_path: Path) ->
         clone(model).fit(x, y)
 
 
+def test_several_seeds_that_find_nothing_have_nothing_to_agree_on() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    model = SymmetryRegressor(
+        n_generators="auto", n_seeds=2, epochs=1, hidden=(8,), device="cpu", random_state=0
+    ).fit(x, np.random.default_rng(1).normal(size=60))
+    assert len(model.generators_) == 0
+    assert model.seed_agreement_ is None
+
+
 def test_resume_refuses_other_data_and_other_settings(tmp_path: Path) -> None:
     x, y = radial(200)
     model = SymmetryRegressor(epochs=2, run_directory=tmp_path / "run", **QUICK).fit(x, y)

@@ -17,7 +17,7 @@ from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.targets import TARGETS
 from lieaugmenter.experiments.training import train
 from lieaugmenter.experiments.vectors import MASKS
-from lieaugmenter.runs import RunError
+from lieaugmenter.runs import RunError, RunFolder
 
 QUICK = Settings(seeds=(0, 1), quick=True, device="cpu", progress=False)
 
@@ -158,13 +158,14 @@ def test_unknown_names_are_answered_with_the_right_ones() -> None:
         find_experiment("discrete-rotation").task(Path("x.npz"), True)
 
 
-def test_augmentations_by_a_fixed_basis_have_the_weights_of_their_task() -> None:
+def test_augmentations_by_a_fixed_basis_have_the_weights_of_their_task(tmp_path: Path) -> None:
     """What a run folder says of the objective is what was trained."""
     experiment = find_experiment("no-symmetry")
     task = experiment.task(None, True)
     alone = replace(QUICK, seeds=(0,))
     for kind in ("oracle-paper", "liegan"):
-        ((_, trained),) = train(experiment, Method(kind), task, [0], alone)
+        folder = RunFolder(tmp_path / kind)
+        ((_, trained),) = train(experiment, Method(kind), task, [0], alone, folder)
         assert trained.augmenter is not None
         assert trained.augmenter.objective == experiment.objective.losses_only()
 

@@ -24,7 +24,7 @@ import torch
 from benchmarks.zoo.methods import METHODS
 from benchmarks.zoo.score import markdown, span_cosine, table
 from benchmarks.zoo.tasks import tasks
-from lieaugmenter.runs import environment, read_json, write_json
+from lieaugmenter.runs import environment, read_json, write_atomically, write_json
 
 FOLDER = Path("runs") / "zoo"
 
@@ -179,9 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = table(records(plans, chosen.output))
     # In a folder of their own: every JSON file beside is a run.
     tables = chosen.output / "tables"
-    tables.mkdir(exist_ok=True)
     write_json(tables / "table.json", rows)
-    (tables / "table.md").write_text(markdown(rows), encoding="utf-8")
+    write_atomically(tables / "table.md", markdown(rows))
     print(markdown(rows))
 
 

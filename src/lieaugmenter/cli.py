@@ -45,7 +45,14 @@ from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import write_report
-from lieaugmenter.runs import RunError, RunFolder, read_json, write_atomically, write_json
+from lieaugmenter.runs import (
+    RunError,
+    RunFolder,
+    WriteError,
+    read_json,
+    write_atomically,
+    write_json,
+)
 
 ABOVE_LIMIT = 1
 BAD_INPUT = 2
@@ -203,6 +210,10 @@ def resume(run: Path, *, json: Json = False, strict: Strict = False) -> int:
     run
         The run folder.
     """
+    folder = RunFolder(run)
+    if not folder.config_path.exists() and (run / "command.json").exists():
+        # Killed before it had begun to learn.
+        return _run(folder, _request_of(folder), resume=False, as_json=json, strict=strict)
     folder = RunFolder.open(run)
     if folder.finished:
         _complain(f"{run} is finished; nothing to do")
@@ -474,22 +485,15 @@ def _start(folder: RunFolder, request: dict[str, Any], *, as_json: bool, strict:
     if request["command"] == "discover":
         # Read before anything is written, so that bad data leaves no folder behind.
         _prepare(folder, request)
-    try:
-        write_json(folder.path / "command.json", request)
-    except OSError as error:
-        raise RunError(f"cannot write to {folder.path}: {error.strerror}") from None
-    try:
-        return _run(folder, request, resume=False, as_json=as_json, strict=strict)
-    except BaseException:
-        _clear_if_nothing_began(folder)
-        raise
-
-
-def _clear_if_nothing_began(folder: RunFolder) -> None:
-    """Leave no folder behind a request that was refused, so that its name can be used again."""
-    if not folder.config_path.exists():
-        (folder.path / "command.json").unlink(missing_ok=True)
-        folder.path.rmdir()
+    with folder.alone():
+        # Asked again, now that no other process can come between.
+        RunFolder.ensure_new(folder.path)
+        try:
+            write_json(folder.path / "command.json", request)
+            return _run(folder, request, resume=False, as_json=as_json, strict=strict)
+        except BaseException:
+            folder.clear()
+            raise
 
 
 def _request_of(folder: RunFolder) -> dict[str, Any]:
@@ -512,17 +516,15 @@ def _run(
     folder: RunFolder, request: dict[str, Any], *, resume: bool, as_json: bool, strict: bool
 ) -> int:
     estimator, x, y, finish = _prepare(folder, request)
-    resume = resume and folder.config_path.exists()
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: _complain(f"note: {message}")
         try:
-            estimator.fit(x, y, resume=resume)
+            estimator.fit(x, y, resume=resume, findings=finish)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"interrupted; continue with: lieaugmenter resume {folder.path}"
             ) from None
-    finish(estimator).save(folder)
     return _conclude(Findings.load(folder), folder, as_json=as_json, strict=strict)
 
 
@@ -756,7 +758,7 @@ def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"cannot write to {path}: {error.strerror}") from None
+        raise WriteError.of(path, error) from None
 
 
 def _new_folder(asked: Path | None, name: str) -> RunFolder:

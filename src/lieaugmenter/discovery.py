@@ -31,6 +31,7 @@ from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.analysis.verdict import Verdict, decide, quality_of
 from lieaugmenter.learning.engine import fit, pick_device
+from lieaugmenter.runs import RunFolder
 
 # Samples on which generators are ordered, and on which they are judged.
 _SEARCHED = 2000
@@ -231,6 +232,8 @@ def gather(
     device: str | torch.device = "auto",
     seed: int = 0,
     progress: bool = False,
+    run: RunFolder | None = None,
+    resume: bool = False,
 ) -> Evidence:
     """Train two teams on the halves of the training data, and ask them for symmetries.
 
@@ -251,6 +254,8 @@ def gather(
         Networks in a team.
     epochs, most_steps, batch_size, lr, device, seed, progress
         Of the training; `epochs` is cut where it would take more steps.
+    run, resume
+        A folder in which each network has its checkpoints, and whether to continue from them.
 
     Examples
     --------
@@ -274,6 +279,7 @@ def gather(
         "batch_size": batch_size,
         "lr": lr,
         "device": device,
+        "resume": resume,
     }
     teams = [
         Team(
@@ -283,6 +289,7 @@ def gather(
                     (_at(x, half), y[half]),
                     seed + members * side + i,
                     progress=f"team {side + 1}, network {i + 1}" if progress else False,
+                    run=None if run is None else run.part(f"{side + 1}-{i + 1}"),
                     **options,
                 )
                 for i in range(members)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -41,7 +42,15 @@ from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.sweep import sweep
 from lieaugmenter.report.trials import departure, ways_to_predict
-from lieaugmenter.runs import RunError, RunFolder, environment, fingerprint, write_tensors
+from lieaugmenter.runs import (
+    RunError,
+    RunFolder,
+    check_same,
+    environment,
+    fingerprint,
+    versions,
+    write_tensors,
+)
 
 NETWORKS = ("auto", "cnn", "mlp")
 # Held-out samples on which the defect is measured; those that are kept to be tried in the report,
@@ -194,7 +203,15 @@ class _SymmetryEstimator(BaseEstimator):
 
     # -- fitting ------------------------------------------------------------------------------
 
-    def _fit(self, x: np.ndarray, y: np.ndarray, *, classes: int, resume: bool) -> Self:
+    def _fit(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        *,
+        classes: int,
+        resume: bool,
+        findings: Callable[[Self], Findings] | None,
+    ) -> Self:
         self._check_parameters(x, y)
         self.sample_shape_ = x.shape[1:]
         if self.verbose:
@@ -203,8 +220,19 @@ class _SymmetryEstimator(BaseEstimator):
         task = self._task(x, y, classes, seed)
         # Built once before anything is written: a mistake in the settings leaves no folder behind.
         self._build(task, seed)
-        run = self._open_run(x, y, seed, resume)
-        discovery = self._discover(task, seed) if self.n_generators == "auto" else None
+        directory = self.run_directory
+        with nullcontext() if directory is None else RunFolder(directory).alone():
+            run = self._open_run(x, y, seed, resume)
+            self._learn(task, seed, run, resume)
+            if run is not None:
+                (self.findings() if findings is None else findings(self)).save(run)
+                self.run_directory_ = str(run.path)
+        return self
+
+    def _learn(self, task: _Task, seed: int, run: RunFolder | None, resume: bool) -> None:
+        """Count generators, train and judge; what is trained goes to the run folder."""
+        auto = self.n_generators == "auto"
+        discovery = self._discover(task, seed, run, resume) if auto else None
         given = None if discovery is None else _Given(discovery.span.cpu(), discovery.reach())
         trained = [
             self._train(task, seed + number, self._folder_of_seed(run, number), resume, given)
@@ -230,18 +258,16 @@ class _SymmetryEstimator(BaseEstimator):
         else:
             self.verdict_ = discovery.verdict
             self.identity_ = self._in_units_of_data(discovery.identity)
-            nothing = self._plain_loss(task, seed) if len(self.generators_) else losses[best]
+            nothing = losses[best]
+            if len(self.generators_):
+                nothing = self._plain_loss(task, seed, run, resume)
             self.symmetries_ = self._table(
                 discovery.evidence, {0: nothing, len(self.generators_): losses[best]}
             )
-        self.n_samples_ = len(x)
+        self.n_samples_ = len(task.inputs)
         self._tried = tuple(data[:_TRIED_SAMPLES].clone() for data in task.held_out_data())
-        if run is not None:
-            if self.n_seeds > 1:
-                run.write_metrics(self.history_.records)
-            self.findings().save(run)
-            self.run_directory_ = str(run.path)
-        return self
+        if run is not None and self.n_seeds > 1:
+            run.write_metrics(self.history_.records)
 
     def _warn_of_oddities(self, x: np.ndarray, y: np.ndarray) -> None:
         structured = self.blocks is not None or self.mask is not None
@@ -270,7 +296,7 @@ class _SymmetryEstimator(BaseEstimator):
         train, held_out = _split(len(inputs), self.validation, seed)
         return _Task(inputs, targets, train, held_out, action, output, scales, classes)
 
-    def _discover(self, task: _Task, seed: int) -> Discovery:
+    def _discover(self, task: _Task, seed: int, run: RunFolder | None, resume: bool) -> Discovery:
         """Which generators there are, from two teams of predictors, and how sure that is."""
         predictor = self._build(task, seed)
         x, y = predictor.scale_x(task.inputs), predictor.scale_y(task.targets)
@@ -295,6 +321,8 @@ class _SymmetryEstimator(BaseEstimator):
             device=self.device,
             seed=seed,
             progress=bool(self.verbose),
+            run=None if run is None else run.part("teams"),
+            resume=resume,
         )
         largest = task.action.usual_range if self.range is None else self.range
         return discover(evidence, largest=largest, labels=bool(task.classes))
@@ -354,7 +382,7 @@ class _SymmetryEstimator(BaseEstimator):
     def _folder_of_seed(self, run: RunFolder | None, number: int) -> RunFolder | None:
         if run is None or self.n_seeds == 1:
             return run
-        return RunFolder(run.path / "seeds" / str(number))
+        return run.part("seeds", str(number))
 
     def _seed(self, resume: bool) -> int:
         """The seed of the first training run; that of the run being resumed, however it came."""
@@ -498,11 +526,11 @@ class _SymmetryEstimator(BaseEstimator):
             "chosen": True,
         }
 
-    def _plain_loss(self, task: _Task, seed: int) -> float:
+    def _plain_loss(self, task: _Task, seed: int, run: RunFolder | None, resume: bool) -> float:
         """What the same network comes to without augmentation, on held-out data."""
-        predictor, _ = self._train(
-            task, seed, None, False, _Given(task.action.mask.expand(0, -1, -1), None)
-        )
+        nothing = _Given(task.action.mask.expand(0, -1, -1), None)
+        part = None if run is None else run.part("plain")
+        predictor, _ = self._train(task, seed, part, resume, nothing)
         return predictor.loss(*task.held_out_data())
 
     def _table(self, evidence: Evidence, losses: dict[int, float]) -> list[dict[str, Any]]:
@@ -540,6 +568,7 @@ class _SymmetryEstimator(BaseEstimator):
             "parameters": _plain(self.get_params(deep=False)),
             "data": fingerprint(x, y),
             "seed": seed,
+            "versions": versions(),
         }
         if not resume:
             return RunFolder.create(self.run_directory, config)
@@ -552,7 +581,8 @@ class _SymmetryEstimator(BaseEstimator):
                 f"{then.get('x_shape')}, this is {now['sha256'][:8]}… of shape {now['x_shape']}. "
                 f"Use a new run directory"
             )
-        _check_same_parameters(run, found.get("parameters", {}), config["parameters"])
+        for kind in ("versions", "parameters"):
+            check_same(run.path, found.get(kind, {}), config[kind])
         return run
 
     # -- results --------------------------------------------------------------------------------
@@ -853,7 +883,14 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
     ((1, 2, 2), (5,))
     """
 
-    def fit(self, X: Any, y: Any, *, resume: bool = False) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        resume: bool = False,
+        findings: Callable[[Self], Findings] | None = None,
+    ) -> Self:
         """Find the symmetry of y as a function of X.
 
         Parameters
@@ -863,7 +900,10 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
         y
             Targets, (N,) or (N, m), or like X for ``output="same"``.
         resume
-            Continue the run in `run_directory`.
+            Continue the run in `run_directory`: the same data, parameters and versions.
+        findings
+            What to keep in `run_directory` about the fitted model, such as
+            ``lambda model: model.findings(title="Mine")``; ``model.findings()`` unless given.
         """
         x = self._validated_x(X, reset=True)
         target = _numeric_target(y)
@@ -872,7 +912,7 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
         if message:
             raise ValueError(message)
         self._one_dimensional = target.ndim == 1
-        return self._fit(x, target, classes=0, resume=resume)
+        return self._fit(x, target, classes=0, resume=resume, findings=findings)
 
     def predict(self, X: Any, views: int | None = None) -> np.ndarray:
         """Predictions in the way that did better on held-out data, averaged or direct.
@@ -909,7 +949,14 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
         tags.target_tags.multi_output = False
         return tags
 
-    def fit(self, X: Any, y: Any, *, resume: bool = False) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        resume: bool = False,
+        findings: Callable[[Self], Findings] | None = None,
+    ) -> Self:
         """Find the symmetry of the labels y as a function of X.
 
         Parameters
@@ -918,8 +965,8 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
             Inputs, (N, …).
         y
             Labels, (N,): integers or words.
-        resume
-            Continue the run in `run_directory`.
+        resume, findings
+            As for `SymmetryRegressor.fit`.
         """
         if not (isinstance(self.output, InvariantAction) or self.output == "invariant"):
             raise ValueError("a classifier's labels do not move: output must be 'invariant'")
@@ -935,7 +982,7 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class only ({self.classes_[0]!r}); a classifier needs two")
         numbers = np.searchsorted(self.classes_, labels)
-        return self._fit(x, numbers, classes=len(self.classes_), resume=resume)
+        return self._fit(x, numbers, classes=len(self.classes_), resume=resume, findings=findings)
 
     def predict_proba(self, X: Any, views: int | None = None) -> np.ndarray:
         """Probabilities of the classes; `views` as in `SymmetryRegressor.predict`."""
@@ -1029,8 +1076,8 @@ def _size(values: Tensor) -> float:
 
 
 def _agreement(spans: list[Tensor]) -> float | None:
-    """Smallest principal cosine between the spans of any two seeds; None for one seed."""
-    if len(spans) < 2:
+    """Smallest principal cosine between the spans of any two seeds; None where there is none."""
+    if len(spans) < 2 or not all(len(span) for span in spans):
         return None
     pairs = [(a, b) for i, a in enumerate(spans) for b in spans[i + 1 :]]
     return min(float(principal_cosines(a, b).min()) for a, b in pairs)
@@ -1078,14 +1125,3 @@ def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
     # Where the run lies and how much it talks does not change what it is.
     left_out = ("run_directory", "verbose")
     return {name: plain(value) for name, value in parameters.items() if name not in left_out}
-
-
-def _check_same_parameters(run: RunFolder, then: dict[str, Any], now: dict[str, Any]) -> None:
-    different = [name for name in now if then.get(name) != now[name]]
-    if different:
-        listed = "; ".join(
-            f"{name}: {then.get(name)!r} then, {now[name]!r} now" for name in different
-        )
-        raise RunError(
-            f"{run.path} was started with other settings ({listed}). Use a new run directory"
-        )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import platform
+import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BufferedRandom
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +26,90 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+try:
+    import fcntl
+except ImportError:  # there is none on Windows
+    fcntl = None
+
 SCHEMA = 1
+# What a folder may hold before a run has begun there: traces of one that was stopped at once.
+_BEFORE_A_RUN = ("command.json", "environment.json", ".lock")
+_UNFINISHED = ".tmp"
+_REMEDIES = {
+    errno.ENOSPC: "Make room on that disk",
+    errno.EDQUOT: "Make room within your quota",
+    errno.EFBIG: "Allow larger files",
+    errno.EROFS: "Choose a folder that can be written to",
+    errno.EACCES: "Choose a folder that you may write to",
+    errno.EPERM: "Choose a folder that you may write to",
+}
 
 
 class RunError(ValueError):
     """A run folder that cannot be used, with a message that says why and what to do."""
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write to a temporary name in the same folder, then rename: readers see all or nothing."""
+class WriteError(RunError, OSError):
+    """A file that could not be written; what was there before is untouched."""
+
+    @classmethod
+    def of(cls, path: Path, error: OSError) -> WriteError:
+        """The reason for `path`, and what to do about it."""
+        remedy = _REMEDIES.get(error.errno or 0, "Choose another place")
+        return cls(
+            f"cannot write to {path}: {error.strerror or error}. {remedy}; what was there before "
+            f"is untouched"
+        )
+
+
+def write_atomically(path: Path, content: bytes | str, *, previous: Path | None = None) -> None:
+    """Write to a temporary name in the same folder, then rename: readers see all or nothing.
+
+    Parameters
+    ----------
+    path
+        The file.
+    content
+        All of it.
+    previous
+        A name in the same folder for what `path` was before.
+
+    Raises
+    ------
+    WriteError
+        The disk is full, the folder read-only, …; nothing has changed.
+    """
     data = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED
+        )
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            temporary.chmod(0o644)
+            put_in_place(temporary, path, previous=previous)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise WriteError.of(path, error) from None
+
+
+def put_in_place(written: Path, path: Path, *, previous: Path | None = None) -> None:
+    """Give a file that is written its final name, once all of it is on the disk."""
+    with written.open("rb") as file:
+        os.fsync(file.fileno())
+    if previous is not None and path.exists():
+        path.replace(previous)
+    written.replace(path)
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -59,33 +128,77 @@ def read_json(path: Path) -> Any:
 
 
 def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    previous: Path | None = None,
 ) -> None:
-    """A safetensors file, atomically, with JSON metadata in its header."""
-    header = {"json": json.dumps(dict(metadata or {}))}
+    """A safetensors file, atomically, with JSON metadata and a checksum in its header."""
+    words = json.dumps(dict(metadata or {}))
     # Cloned, because tensors that share their storage (tied weights) cannot be written.
     own = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    write_atomically(path, to_safetensors(own, header))
+    header = {"json": words, "sha256": digest_of(own, words)}
+    write_atomically(path, to_safetensors(own, header), previous=previous)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and metadata of a safetensors file, or a `RunError`; nothing is unpickled."""
+    """Tensors and metadata of a safetensors file, or a `RunError`; nothing is unpickled.
+
+    The checksum is compared where there is one: files of other programs have none.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads((file.metadata() or {}).get("json", "{}"))
+            header = file.metadata() or {}
+        words = header.get("json", "{}")
+        metadata = json.loads(words)
     except FileNotFoundError:
         raise RunError(f"{path} is missing") from None
     except (SafetensorError, json.JSONDecodeError, OSError) as error:
         raise RunError(f"{path} is damaged or no safetensors file: {error}") from None
+    if header.get("sha256", "") not in ("", digest_of(tensors, words)):
+        raise RunError(f"{path} is damaged: its content does not have the checksum in its header")
+    return tensors, metadata
+
+
+def digest_of(tensors: Mapping[str, Tensor], words: str = "") -> str:
+    """SHA-256 of named tensors (types, shapes and all values) and a text that goes with them."""
+    digest = hashlib.sha256(words.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(str((name, str(tensor.dtype), tuple(tensor.shape))).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def check_same(where: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise a `RunError` that lists what `where` was started with and what is asked now.
+
+    Only what both tell is compared: older versions wrote down less.
+    """
+    different = [
+        f"{name}: {then[name]!r} then, {value!r} now"
+        for name, value in now.items()
+        if name in then and then[name] != value
+    ]
+    if different:
+        raise RunError(
+            f"{where} was started with other settings ({'; '.join(different)}). Use a new run "
+            f"directory, or what it was started with"
+        )
+
+
+def versions() -> dict[str, str]:
+    """Of the code that a run depends on to the bit."""
+    # Taken from the loaded package: importing it here would reach up to every other room.
+    return {"lieaugmenter": sys.modules["lieaugmenter"].__version__, "torch": torch.__version__}
 
 
 def environment() -> dict[str, Any]:
     """What a number depends on besides the code: versions, machine, time."""
     return {
-        # Taken from the loaded package: importing it here would reach up to every other room.
-        "lieaugmenter": sys.modules["lieaugmenter"].__version__,
-        "torch": torch.__version__,
+        **versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
@@ -106,10 +219,12 @@ def fingerprint(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 class RunFolder:
     """The files of one run.
 
-    ``config.json`` (what was asked), ``metrics.jsonl`` (a line an epoch), ``checkpoint/`` (to
-    continue from), ``basis.safetensors``, ``network.safetensors``, ``samples.safetensors`` (a few
-    inputs for the pictures), ``sweep.safetensors`` (some of them carried along the generators, with
-    what is predicted there), ``verdict.json``, ``environment.json``, ``report.html``.
+    ``config.json`` (what was asked), ``metrics.jsonl`` (a line an epoch), ``checkpoint/`` (the last
+    two, to continue from), ``seeds/``, ``teams/`` and ``plain/`` (trainings that are part of the
+    run), ``basis.safetensors``, ``network.safetensors``, ``samples.safetensors`` (a few inputs for
+    the pictures), ``sweep.safetensors`` (some of them carried along the generators, with what is
+    predicted there), ``verdict.json``, ``environment.json``, ``report.html``; ``non-finite/``
+    (batches to inspect) where something went wrong.
 
     Parameters
     ----------
@@ -125,31 +240,33 @@ class RunFolder:
         """A new run; a folder that holds a run already is never overwritten."""
         cls.ensure_new(path)
         run = cls(path)
-        try:
-            write_json(run.config_path, {"schema": SCHEMA, **config})
-            write_json(run.path / "environment.json", environment())
-        except OSError as error:
-            raise RunError(f"cannot write to {run.path}: {error.strerror}") from None
+        write_json(run.path / "environment.json", environment())
+        # Last, because it is what makes the folder a run.
+        write_json(run.config_path, {"schema": SCHEMA, **config})
         return run
 
     @classmethod
     def ensure_new(cls, path: str | Path) -> None:
         """Raise a `RunError` if there is a run, or a file, at that path."""
         run = cls(path)
-        if run.path.exists() and not run.path.is_dir():
-            raise RunError(f"{run.path} is a file; a run needs a folder of its own")
+        run._check_no_file()
         if run.config_path.exists():
             state = "a finished run" if run.finished else "an unfinished run"
             advice = "choose another folder"
             if not run.finished:
                 advice += ", or resume it"
             raise RunError(f"{run.path} holds {state}, which is never overwritten; {advice}")
-        others = [path.name for path in run.path.glob("*") if path.name != "command.json"]
+        names = [path.name for path in run.path.glob("*")]
+        others = [n for n in names if n not in _BEFORE_A_RUN and not n.endswith(_UNFINISHED)]
         if others:
             raise RunError(
                 f"{run.path} is not empty (it holds {sorted(others)[0]}); choose another folder, "
                 f"so that nothing of yours is overwritten"
             )
+
+    def _check_no_file(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file; a run needs a folder of its own")
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -166,6 +283,47 @@ class RunFolder:
     @property
     def checkpoint_path(self) -> Path:
         return self.path / "checkpoint" / "state.safetensors"
+
+    @property
+    def previous_checkpoint_path(self) -> Path:
+        return self.checkpoint_path.with_name("previous.safetensors")
+
+    def part(self, *names: str) -> RunFolder:
+        """A training that is part of this run, with a folder of its own inside it."""
+        return RunFolder(self.path.joinpath(*names))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out of the folder, which is made if it is not there.
+
+        The thread that has it may ask again. The lock goes with the process: one that was killed
+        leaves nothing to clear away.
+
+        Raises
+        ------
+        RunError
+            Another process, or another thread, works there.
+        """
+        self._check_no_file()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            held = _Lock.take(self.path.resolve())
+        except OSError as error:
+            raise WriteError.of(self.path, error) from None
+        try:
+            for unfinished in self.path.rglob(f".*{_UNFINISHED}"):
+                # Left by a process that was killed while it wrote.
+                unfinished.unlink(missing_ok=True)
+            yield
+        finally:
+            held.give_back()
+
+    def clear(self) -> None:
+        """Remove the folder if no run has begun there, so that its name can be used again."""
+        if not self.config_path.exists() and self.path.is_dir():
+            for name in _BEFORE_A_RUN:
+                (self.path / name).unlink(missing_ok=True)
+            self.path.rmdir()
 
     @property
     def finished(self) -> bool:
@@ -197,6 +355,83 @@ class RunFolder:
             return []
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise RunError(f"{path} is damaged: {error}") from None
+
+
+@dataclass
+class _Lock:
+    """A folder that this process has to itself, and how often its thread has asked for it."""
+
+    folder: Path
+    file: BufferedRandom
+    thread: int
+    times: int = 1
+
+    @classmethod
+    def take(cls, folder: Path) -> _Lock:
+        held = _HELD.get(folder)
+        if held is not None:
+            if held.thread != threading.get_ident():
+                raise RunError(f"{folder} is in use by another thread; choose another folder")
+            held.times += 1
+            return held
+        held = _HELD[folder] = cls(folder, _locked(folder / ".lock"), threading.get_ident())
+        return held
+
+    def give_back(self) -> None:
+        self.times -= 1
+        if not self.times:
+            del _HELD[self.folder]
+            # Removed while it is still held; a disk that refuses keeps a file that locks nothing.
+            with suppress(OSError):
+                (self.folder / ".lock").unlink(missing_ok=True)
+            self.file.close()
+
+
+_HELD: dict[Path, _Lock] = {}
+
+
+def _locked(path: Path) -> BufferedRandom:
+    """The open lock file: the kernel lets go of it when the process ends, however it ends."""
+    while True:
+        file = path.open("a+b")
+        try:
+            if fcntl is not None:
+                _lock_or_refuse(file, path)
+            if _is_still_there(path, file):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+                file.flush()
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def _is_still_there(path: Path, file: BufferedRandom) -> bool:
+    """False if whoever had the lock before removed the file after this process had opened it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _lock_or_refuse(file: BufferedRandom, path: Path) -> None:
+    assert fcntl is not None  # the caller has looked
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        owner = file.read(200).decode(errors="replace") or "another process"
+        raise RunError(
+            f"{path.parent} is in use by {owner}; wait for it to end, or choose another folder"
+        ) from None
+    except OSError as error:
+        warnings.warn(
+            f"{path.parent} is on a disk without locks ({error.strerror}): see to it that no other "
+            f"process uses the folder",
+            stacklevel=2,
+        )
 
 
 def _finite(content: Any) -> Any:

@@ -54,6 +54,8 @@ class AugerinoPlus(LieAugmenter):
     """
 
     mixes_views = False
+    # Its cosine is the absolute value of a mean over samples.
+    separable = False
 
     def __init__(
         self,

@@ -196,6 +196,8 @@ class LieGAN(LieAugmenter):
     """
 
     mixes_views = False
+    # Its cosine is the absolute value of a mean over samples.
+    separable = False
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from lieaugmenter.data.files import DataError
 from lieaugmenter.learning.progress import TextProgress
+from lieaugmenter.runs import put_in_place
 
 try:
     import fcntl
@@ -125,7 +126,7 @@ def _download(file: RemoteFile, target: Path) -> None:
         except _MirrorError as failure:
             failures.append(f"{address}: {failure}")
             continue
-        partial.replace(target)
+        put_in_place(partial, target)
         return
     kept = partial.stat().st_size if partial.exists() else 0
     part = f"{_megabytes(kept)} of it are kept for the next try. " if kept else ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,21 @@ from lieaugmenter.experiments.training import (
     Trained,
     objective_of,
     train,
+    training_folder,
 )
-from lieaugmenter.runs import RunError, RunFolder, environment, read_json, write_json, write_tensors
+from lieaugmenter.runs import (
+    RunFolder,
+    check_same,
+    environment,
+    read_json,
+    write_json,
+    write_tensors,
+)
 
 # Methods that have LieGAN's settings.
 _PUBLISHED = ("augerino", "liegan")
+# Names the seeds of a method that are being trained.
+_BEGUN = "begun.json"
 
 
 def run_method(
@@ -31,6 +42,9 @@ def run_method(
     note: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
     """Train and measure one method for all seeds; finished runs are read, not repeated.
+
+    A process that was killed loses at most the epoch under way of a seed that is trained by itself,
+    and the training under way of seeds that are trained as one stack.
 
     Parameters
     ----------
@@ -50,17 +64,58 @@ def run_method(
     list
         A result for each seed, as in its ``result.json``.
     """
-    folders = {seed: out / method.name / f"seed-{seed}" for seed in settings.seeds}
-    missing = [seed for seed, folder in folders.items() if not (folder / "result.json").exists()]
-    for seed in folders.keys() - missing:
-        _check_same(folders[seed], _configuration(experiment, method, seed, settings))
-    if missing:
-        note(f"{experiment.name}: {method.name}, seeds {', '.join(map(str, missing))}")
-        for seed, trained in train(experiment, method, task, missing, settings):
-            result = measure(experiment, method, task, trained, seed, settings)
+    folder = RunFolder(out / method.name)
+    runs = {seed: folder.part(f"seed-{seed}") for seed in settings.seeds}
+
+    def missing() -> list[int]:
+        return [seed for seed in runs if not _is_finished(folder, seed)]
+
+    with folder.alone():
+        for seed in runs.keys() - missing():
             configuration = _configuration(experiment, method, seed, settings)
-            _keep(folders[seed], configuration, trained, result)
-    return [read_json(folder / "result.json") for folder in folders.values()]
+            check_same(runs[seed].path, read_json(runs[seed].config_path), configuration)
+        while seeds := _begun_together(folder) or missing():
+            note(f"{experiment.name}: {method.name}, seeds {', '.join(map(str, seeds))}")
+            _train_and_keep(experiment, method, task, folder, seeds, settings)
+        results = {seed: read_json(run.path / "result.json") for seed, run in runs.items()}
+        for seed, result in results.items():
+            # What diverged is kept: there is a batch to inspect.
+            if "diverged" not in result:
+                shutil.rmtree(training_folder(folder, seed).path, ignore_errors=True)
+    return list(results.values())
+
+
+def _begun_together(folder: RunFolder) -> list[int]:
+    """Seeds whose training was not finished: a stack repeats to the bit only as a whole."""
+    begun = folder.path / _BEGUN
+    seeds = read_json(begun)["seeds"] if begun.exists() else []
+    if all(_is_finished(folder, seed) for seed in seeds):
+        begun.unlink(missing_ok=True)
+        return []
+    return seeds
+
+
+def _is_finished(folder: RunFolder, seed: int) -> bool:
+    return (folder.part(f"seed-{seed}").path / "result.json").exists()
+
+
+def _train_and_keep(
+    experiment: Experiment,
+    method: Method,
+    task: Task,
+    folder: RunFolder,
+    seeds: Sequence[int],
+    settings: Settings,
+) -> None:
+    """Train seeds together and keep what is not there yet."""
+    write_json(folder.path / _BEGUN, {"seeds": list(seeds)})
+    for seed, trained in train(experiment, method, task, seeds, settings, folder):
+        if _is_finished(folder, seed):
+            continue
+        result = measure(experiment, method, task, trained, seed, settings)
+        configuration = _configuration(experiment, method, seed, settings)
+        _keep(folder.part(f"seed-{seed}").path, configuration, trained, result)
+    (folder.path / _BEGUN).unlink()
 
 
 def _configuration(
@@ -91,21 +146,6 @@ def _configuration(
         "objective": asdict(objective_of(experiment, method)),
         "source": settings.source.name if settings.source else "generated",
     }
-
-
-def _check_same(folder: Path, configuration: dict[str, Any]) -> None:
-    """A finished run counts only for the settings that it was made with."""
-    kept = read_json(folder / "config.json")
-    changed = [
-        f"{key} {kept[key]!r}, now {value!r}"
-        for key, value in configuration.items()
-        # What older runs do not tell was not yet to be set.
-        if key in kept and kept[key] != value
-    ]
-    if changed:
-        raise RunError(
-            f"{folder} was made with other settings ({'; '.join(changed)}); choose another folder"
-        )
 
 
 def _keep(

@@ -27,6 +27,7 @@ from lieaugmenter.learning.ensemble import fit_ensemble
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.samplers import IntegerGrid, Normal, Uniform
+from lieaugmenter.runs import RunFolder
 
 # Entries are pruned after this part of training, a third.
 _PRUNE_AFTER = 3
@@ -73,27 +74,46 @@ def objective_of(experiment: Experiment, method: Method) -> Objective:
     return experiment.own_objective if method.ours else experiment.objective
 
 
+def training_folder(method: RunFolder, seed: int) -> RunFolder:
+    """Where the trainings of a seed have their checkpoints, in the folder of its method."""
+    return method.part(f"seed-{seed}", "training")
+
+
 def train(
-    experiment: Experiment, method: Method, task: Task, seeds: Sequence[int], settings: Settings
+    experiment: Experiment,
+    method: Method,
+    task: Task,
+    seeds: Sequence[int],
+    settings: Settings,
+    folder: RunFolder,
 ) -> Iterator[tuple[int, Trained]]:
-    """Train a method for the given seeds, stacked where that is possible."""
+    """Train a method for the given seeds, stacked where that is possible.
+
+    Parameters
+    ----------
+    experiment, method, task, seeds, settings
+        What to train.
+    folder
+        Of the method: seeds that are trained by themselves go on from their checkpoints there.
+    """
     experiment, task = experiment.run_as(method, quick=settings.quick), _share(task, method)
     if method.kind == "liegg":
         for seed in seeds:
-            yield seed, _polarized(experiment, method, task, seed, settings)
+            run = training_folder(folder, seed)
+            yield seed, _polarized(experiment, method, task, seed, settings, run)
         return
     scaled = _Scaled.of(task, by_itself=method.ours)
     # A stack has no moment between epochs at which to prune.
     if settings.stacked and experiment.stacked and not experiment.prune and len(seeds) > 1:
         try:
-            together = _train_together(experiment, method, scaled, seeds, settings)
+            together = _train_together(experiment, method, scaled, seeds, settings, folder)
             yield from zip(seeds, together, strict=True)
             return
         except TrainingDiverged:
             # One member has taken the others with it: each gets its own chance.
             pass
     for seed in seeds:
-        yield seed, _or_diverged(experiment, method, scaled, seed, settings)
+        yield seed, _or_diverged(experiment, method, scaled, seed, settings, folder)
 
 
 def _share(task: Task, method: Method) -> Task:
@@ -105,10 +125,15 @@ def _share(task: Task, method: Method) -> Task:
 
 
 def _or_diverged(
-    experiment: Experiment, method: Method, scaled: _Scaled, seed: int, settings: Settings
+    experiment: Experiment,
+    method: Method,
+    scaled: _Scaled,
+    seed: int,
+    settings: Settings,
+    folder: RunFolder,
 ) -> Trained:
     try:
-        return _train_together(experiment, method, scaled, [seed], settings)[0]
+        return _train_together(experiment, method, scaled, [seed], settings, folder)[0]
     except TrainingDiverged as error:
         return Trained(None, None, History(), measures={"diverged": str(error)})
 
@@ -132,11 +157,15 @@ def _train_together(
     scaled: _Scaled,
     seeds: Sequence[int],
     settings: Settings,
+    folder: RunFolder,
 ) -> list[Trained]:
     """Train the given seeds in one go: as a stack if there are several."""
+    runs = [training_folder(folder, seed) for seed in seeds]
     games = [
-        _play(experiment, method, scaled, seed, settings) if method.kind == "liegan" else None
-        for seed in seeds
+        _play(experiment, method, scaled, seed, settings, run.part("game"))
+        if method.kind == "liegan"
+        else None
+        for seed, run in zip(seeds, runs, strict=True)
     ]
     networks = [_network(experiment, method, scaled.task, seed) for seed in seeds]
     augmenters = [
@@ -145,7 +174,7 @@ def _train_together(
     ]
     options = _options(experiment, method, settings)
     prune = _pruning(experiment, method, augmenters[0])
-    histories = _fit_all(networks, augmenters, scaled, seeds, options, prune)
+    histories = _fit_all(networks, augmenters, scaled, seeds, options, runs[0], prune)
     members = zip(networks, augmenters, histories, games, strict=True)
     trained = [_trained(experiment, method, scaled, *member) for member in members]
     for one in trained:
@@ -154,7 +183,7 @@ def _train_together(
     ablated = method.setting is not None
     if method.kind == "lieaugmenter" and not ablated and scaled.task.x_validation is not None:
         alone = [_network(experiment, method, scaled.task, seed) for seed in seeds]
-        _fit_all(alone, [None] * len(seeds), scaled, seeds, options)
+        _fit_all(alone, [None] * len(seeds), scaled, seeds, options, runs[0].part("plain"))
         trained = [replace(one, plain=plain) for one, plain in zip(trained, alone, strict=True)]
     return trained
 
@@ -180,11 +209,13 @@ def _fit_all(
     scaled: _Scaled,
     seeds: Sequence[int],
     options: dict[str, Any],
+    run: RunFolder,
     after_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[History]:
-    """Train one network by itself, several as a stack, in float32."""
+    """Train one network by itself, with checkpoints in `run`; several as a stack, in float32."""
     if len(seeds) == 1:
         one = {"validation": scaled.validation, "seed": seeds[0], "on_epoch": after_epoch}
+        one |= {"run": run, "resume": True}
         return [fit(networks[0], augmenters[0], scaled.train, **one, **options)]
     present = [augmenter for augmenter in augmenters if augmenter is not None]
     stacked = {key: value for key, value in options.items() if key != "precision"}
@@ -317,6 +348,7 @@ def _play(
     scaled: _Scaled,
     seed: int,
     settings: Settings,
+    run: RunFolder,
 ) -> tuple[LieGAN, History]:
     """The adversarial discovery that comes before augmentation by its result."""
     task, published = scaled.task, experiment.liegan(method)
@@ -342,17 +374,23 @@ def _play(
             else Discriminator(math.prod(shape), math.prod(task.y_train.shape[1:]))
         )
     options = {**_options(experiment, method, settings), "lr": DISCRIMINATOR_RATE}
-    history = fit(discriminator, liegan, scaled.train, seed=seed, **options)
+    history = fit(discriminator, liegan, scaled.train, seed=seed, run=run, resume=True, **options)
     return liegan, history
 
 
 def _polarized(
-    experiment: Experiment, method: Method, task: Task, seed: int, settings: Settings
+    experiment: Experiment,
+    method: Method,
+    task: Task,
+    seed: int,
+    settings: Settings,
+    run: RunFolder,
 ) -> Trained:
     """LieGG: what a predictor that was trained alone turns out to be invariant under."""
     network = _network(experiment, method, task, seed)
     options = _options(experiment, method, settings)
-    history = fit(network, None, (task.x_train, task.y_train), seed=seed, **options)
+    data = (task.x_train, task.y_train)
+    history = fit(network, None, data, seed=seed, run=run, resume=True, **options)
     network = network.cpu().eval()
     mask = experiment.masks.get(method.variant)
     found = polarize(

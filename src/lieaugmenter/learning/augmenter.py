@@ -130,6 +130,8 @@ class LieAugmenter(nn.Module):
 
     # Whether originals and views go through the model in one batch.
     mixes_views = True
+    # Whether the loss of a batch is the mean of the losses of its samples.
+    separable = True
     components: Tensor | None
     term_weights: Tensor
     vector_weights: Tensor
@@ -292,6 +294,51 @@ class LieAugmenter(nn.Module):
         joined, finish = self.prepare(x, y, generator)
         return finish(call(model, joined))
 
+    def loss_in_chunks(
+        self,
+        model: Callable[[Batch], Tensor],
+        x: Batch,
+        y: Tensor,
+        size: int,
+        generator: torch.Generator | None = None,
+    ) -> Iterator[Loss]:
+        """Shares of `loss` that add up to it: of `size` samples each, with their views.
+
+        Every term is a mean over samples or does not depend on them, so that gradients add up as
+        well. Take each share backward before asking for the next, and only one of them is in
+        memory. The elements are those that `loss` would draw.
+
+        Parameters
+        ----------
+        model, x, y, generator
+            As for `loss`.
+        size
+            Samples in a chunk; the last may have fewer.
+
+        Examples
+        --------
+        >>> augmenter = LieAugmenter("vector", 2, output="invariant")
+        >>> model, x = nn.Linear(2, 1), torch.randn(16, 2)
+        >>> for share in augmenter.loss_in_chunks(model, x, x.norm(dim=1, keepdim=True), size=5):
+        ...     share.backward()
+        """
+        y = self.begin(x, y)
+        n, rng = batch_size(x), _RandomSource(generator, self.term_weights.device)
+        start = rng.state()
+        for first in range(0, n, size):
+            here = rng.state()
+            # The whole batch's elements are drawn anew for every chunk: backward passes have freed
+            # what ties the earlier ones to the basis.
+            rng.set_state(start)
+            elements = self.sample(n, generator=generator)
+            if first:
+                rng.set_state(here)
+            rows = slice(first, min(first + size, n))
+            part = map_tensors(lambda t, rows=rows: t[rows], x)
+            joined, terms_of = self._around(elements.of_samples(rows), part, y[rows])
+            terms = terms_of(call(model, joined)) * ((rows.stop - first) / n)
+            yield as_loss(torch.dot(terms, self.term_weights.to(terms.dtype)), self._terms, terms)
+
     def prepare(
         self, x: Batch, y: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Batch, Callable[[Tensor], Loss]]:
@@ -360,8 +407,13 @@ class LieAugmenter(nn.Module):
         self, x: Batch, y: Tensor, generator: torch.Generator | None
     ) -> tuple[Batch, Callable[[Tensor], Float[Tensor, " terms"]]]:
         """What the model is to predict, and the active terms from it, for every kind of action."""
+        return self._around(self.sample(batch_size(x), generator=generator), x, y)
+
+    def _around(
+        self, elements: Elements, x: Batch, y: Tensor
+    ) -> tuple[Batch, Callable[[Tensor], Float[Tensor, " terms"]]]:
+        """`_prepare` for elements that are drawn, (batch, views)."""
         n = batch_size(x)
-        elements = self.sample(n, generator=generator)
         x_views, y_views = self._move(elements, x, y)
 
         def terms_of(predictions: Tensor) -> Float[Tensor, " terms"]:
@@ -747,6 +799,28 @@ def as_loss(total: Tensor, names: list[str], terms: Tensor) -> Loss:
 def _alike(x: Batch, y: Tensor, raw: Tensor) -> bool:
     """Whether inputs, targets and generators have one precision, and only the last a gradient."""
     return x.dtype == y.dtype == raw.dtype and not (x.requires_grad or y.requires_grad)
+
+
+class _RandomSource:
+    """Where coefficients come from: a generator, or the device's own."""
+
+    def __init__(self, generator: torch.Generator | None, device: torch.device) -> None:
+        self.generator, self.device = generator, device
+
+    def state(self) -> Tensor:
+        if self.generator is not None:
+            return self.generator.get_state()
+        if self.device.type == "cuda":
+            return torch.cuda.get_rng_state(self.device)
+        return torch.get_rng_state()
+
+    def set_state(self, state: Tensor) -> None:
+        if self.generator is not None:
+            self.generator.set_state(state)
+        elif self.device.type == "cuda":
+            torch.cuda.set_rng_state(state, self.device)
+        else:
+            torch.set_rng_state(state)
 
 
 def _capturing() -> bool:

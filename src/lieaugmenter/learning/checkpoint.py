@@ -1,7 +1,12 @@
-"""The state of a training run as one safetensors file: to stop anywhere and lose nothing."""
+"""The state of a training run as one safetensors file: to stop anywhere and lose nothing.
+
+The last two are kept: should the newer one be damaged, the run goes on from the other.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +14,31 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lieaugmenter.runs import RunError, read_tensors, write_tensors
+from lieaugmenter.runs import RunError, RunFolder, check_same, read_tensors, write_tensors
 
 
 def save_checkpoint(
-    path: Path,
+    run: RunFolder,
     *,
     model: nn.Module,
     augmenter: nn.Module,
     optimizer: Optimizer,
     progress: dict[str, Any],
+    settings: Mapping[str, Any],
 ) -> None:
     """Write weights, optimiser state, random state and progress in one atomic step.
 
     Parameters
     ----------
-    path
-        The file.
+    run
+        Its folder; what was the last checkpoint there becomes the one before.
     model, augmenter, optimizer
         What is trained.
     progress
         Anything JSON can hold: epoch, step, records.
+    settings
+        What the result depends on besides these, as JSON holds it: a run with others is not
+        continued.
     """
     tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
     tensors |= {f"augmenter.{key}": value for key, value in augmenter.state_dict().items()}
@@ -44,30 +53,53 @@ def save_checkpoint(
     tensors["rng.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["rng.cuda"] = torch.cuda.get_rng_state()
-    write_tensors(path, tensors, {"progress": progress, "optimizer_scalars": scalars})
+    write_tensors(
+        run.checkpoint_path,
+        tensors,
+        {"progress": progress, "optimizer_scalars": scalars, "settings": settings},
+        previous=run.previous_checkpoint_path,
+    )
 
 
 def _lay_out_like_parameters(optimizer: Optimizer) -> None:
-    """Give moments the memory layout of their parameter: fused steps pair entries by place."""
+    """Give moments the memory layout of their parameter: fused steps pair entries by place.
+
+    All are copied: what was read lies in the file, which would stay open.
+    """
     for parameter, entries in optimizer.state.items():
         for key, value in entries.items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
-                entries[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+            if isinstance(value, Tensor):
+                alike = parameter if value.shape == parameter.shape else value
+                entries[key] = torch.empty_like(alike, dtype=value.dtype).copy_(value)
 
 
 def load_checkpoint(
-    path: Path, *, model: nn.Module, augmenter: nn.Module, optimizer: Optimizer
-) -> dict[str, Any]:
-    """Put everything back in place and return the progress.
+    run: RunFolder,
+    *,
+    model: nn.Module,
+    augmenter: nn.Module,
+    optimizer: Optimizer,
+    settings: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """Put everything back in place and return the progress; None if there is no checkpoint yet.
 
     Parameters
     ----------
-    path
-        The file that `save_checkpoint` wrote.
-    model, augmenter, optimizer
-        Built as they were for the run that is continued.
+    run
+        The folder that `save_checkpoint` wrote to.
+    model, augmenter, optimizer, settings
+        As they were for the run that is continued.
+
+    Raises
+    ------
+    RunError
+        The settings differ, with both values of each; or no checkpoint is whole.
     """
-    tensors, metadata = read_tensors(path)
+    found = _newest_whole(run)
+    if found is None:
+        return None
+    path, tensors, metadata = found
+    check_same(run.path, metadata.get("settings", {}), settings)
 
     def named(prefix: str) -> dict[str, Tensor]:
         start = len(prefix) + 1
@@ -94,3 +126,26 @@ def load_checkpoint(
     if "rng.cuda" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["rng.cuda"])
     return progress
+
+
+def _newest_whole(run: RunFolder) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
+    """The last checkpoint, or the one before it if that is damaged, which the user is told."""
+    kept = [p for p in (run.checkpoint_path, run.previous_checkpoint_path) if p.exists()]
+    damaged: list[str] = []
+    for path in kept:
+        try:
+            tensors, metadata = read_tensors(path)
+        except RunError as error:
+            damaged.append(str(error))
+            continue
+        if damaged:
+            warnings.warn(
+                f"{damaged[0]}. The run goes on from the checkpoint before it", stacklevel=2
+            )
+        return path, tensors, metadata
+    if damaged:
+        raise RunError(
+            f"{'; '.join(damaged)}. There is no other checkpoint: remove {kept[0].parent} to start "
+            f"this training again"
+        )
+    return None

@@ -8,7 +8,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -25,8 +26,9 @@ from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
 from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.learning.unaugmented import Unaugmented
-from lieaugmenter.runs import RunFolder
+from lieaugmenter.runs import RunError, RunFolder, digest_of, versions, write_tensors
 
+NON_FINITE = ("skip", "stop")
 PRECISIONS = ("bf16", "float32")
 SCHEDULES = ("constant", "cosine", "warm-cosine")
 # The cosine ends at this fraction of the starting rate.
@@ -35,6 +37,10 @@ _LAST_RATE = 0.01
 _RISE = 0.05
 # Terms are looked at this often; every look waits for the device.
 _LOOK_EVERY = 50
+# Seconds after which a long epoch is kept as it is; the end of every epoch is kept anyway.
+_SAVE_EVERY = 600.0
+# This many steps skipped in a row are no accident any more.
+_MOST_SKIPPED = 10
 # Steps on a side stream before a CUDA graph is captured, as its documentation asks.
 _CAPTURE_WARMUP = 3
 
@@ -77,6 +83,8 @@ def fit(
     resume: bool = False,
     capture: bool = True,
     compile: bool = False,
+    chunk: int | None = None,
+    on_non_finite: str = "stop",
     progress: bool | str = True,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> History:
@@ -110,10 +118,11 @@ def fit(
         Of the order of samples and of the sampled elements. Torch's global random state is left
         as it was found.
     run
-        A folder for checkpoints and metrics; nothing is written without it.
+        A folder for checkpoints and metrics, which no other process may use meanwhile; nothing is
+        written without it.
     resume
-        Continue from the run's checkpoint. On a CPU the finished run equals an uninterrupted one
-        bit for bit.
+        Continue from the run's checkpoint, or begin if there is none. On a CPU the finished run
+        equals an uninterrupted one bit for bit.
     capture
         On a GPU, record the whole step in a CUDA graph and replay it; not with an `optimizer` of
         your own.
@@ -121,6 +130,15 @@ def fit(
         Compile the model for full batches with ``torch.compile``, and let cuDNN look for its
         fastest algorithms, whose results need not repeat to the bit: pays for convolutions on a
         GPU. The module itself stays as it is.
+    chunk
+        Samples that the model sees at a time, with their views: a step goes through its batch in
+        such chunks, in less memory and with the same result up to rounding. All at once unless
+        given; where a GPU runs out of memory, halved until the step fits.
+    on_non_finite
+        ``"stop"`` when a term, the generators or a weight became non-finite; seen within 50 steps.
+        ``"skip"``: leave out every step with a non-finite term or gradient, and stop after ten in
+        a row; this looks at every step, so that none is captured. Either way the batch is kept
+        in the folder ``non-finite`` of the run.
     progress
         Show a progress bar on standard error; what stands before it, if it is a word.
     on_epoch
@@ -134,8 +152,10 @@ def fit(
     Raises
     ------
     TrainingDiverged
-        A term or the generators became non-finite; the message names it and the last good
-        checkpoint.
+        Something became non-finite; the message names it, the batch and the last good checkpoint.
+    RunError
+        The run is in use by another process, was started with other data, settings or versions
+        (the message lists them), has no whole checkpoint, or cannot be written.
     KeyboardInterrupt
         Ctrl-C: after the step at hand, with a checkpoint to resume from if there is a run.
     """
@@ -143,6 +163,12 @@ def fit(
         raise ValueError(f"unknown precision {precision!r}; choose from {', '.join(PRECISIONS)}")
     if schedule not in SCHEDULES:
         raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
+    if on_non_finite not in NON_FINITE:
+        raise ValueError(
+            f"unknown on_non_finite {on_non_finite!r}; choose from {', '.join(NON_FINITE)}"
+        )
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk={chunk}: at least one sample is needed at a time")
     if epochs < 1 or batch_size < 1 or not lr > 0:
         raise ValueError(f"epochs={epochs}, batch_size={batch_size}, lr={lr}: all must be positive")
     if not isinstance(model, nn.Module):
@@ -161,7 +187,9 @@ def fit(
     where = pick_device(device)
     if learner.mixes_views:
         _warn_of_batch_norm(model)
-    with _forked_rng(where):
+    if chunk is not None and not learner.separable:
+        raise ValueError(f"the loss of {type(learner).__name__} cannot be taken in chunks")
+    with _forked_rng(where), nullcontext() if run is None else run.alone():
         torch.manual_seed(seed)
         batches: Batches
         if isinstance(train, DataLoader):
@@ -181,13 +209,35 @@ def fit(
         trainer = _Trainer(model, learner, batches, made)
         trainer.epochs, trainer.lr, trainer.schedule = epochs, lr, schedule
         trainer.precision, trainer.run, trainer.on_epoch = precision, run, on_epoch
-        # A rate that is a plain number would be frozen into the graph.
-        trainer.capture = capture and where.type == "cuda" and optimizer is None
+        trainer.chunk, trainer.on_non_finite = chunk, on_non_finite
+        # A rate that is a plain number would be frozen into the graph; and what is recorded is
+        # one chunk, and never asks whether to skip.
+        plain = chunk is None and on_non_finite == "stop"
+        trainer.capture = capture and where.type == "cuda" and optimizer is None and plain
         trainer.validation = validation
+        if run is not None:
+            trainer.settings = {
+                **versions(),
+                "epochs": epochs,
+                "batch_size": batch_size,
+                "lr": lr,
+                "schedule": schedule,
+                "precision": precision,
+                "seed": seed,
+                "optimizer": type(made).__name__,
+                "on_non_finite": on_non_finite,
+                **_described(learner),
+                **_data_of(batches),
+            }
         if compile:
             trainer.compiled = torch.compile(model, dynamic=False)
         if resume:
             trainer.restore()
+        elif run is not None and run.checkpoint_path.exists():
+            raise RunError(
+                f"{run.path} holds a training that was begun, which is never overwritten; continue "
+                f"it with resume=True, or choose another folder"
+            )
         if learner.sampler.warmup_steps > epochs * len(batches):
             warnings.warn(
                 f"the range grows over {learner.sampler.warmup_steps} steps, but training has "
@@ -216,6 +266,9 @@ class _Trainer:
     on_epoch: Callable[[dict[str, Any]], None] | None
     capture: bool
     validation: tuple[Batch, Tensor] | None
+    chunk: int | None
+    on_non_finite: str
+    settings: dict[str, Any]
 
     def __init__(
         self,
@@ -234,28 +287,40 @@ class _Trainer:
         self.step = 0
         self.sums = [0.0] * len(augmenter.terms)
         self.recent: list[Tensor] = []
+        # Batches that can be had again are looked at less often, see `_batch`.
+        self.look_every = _LOOK_EVERY if isinstance(batches, TensorBatches) else 1
+        self.latest: tuple[Batch, Tensor] | None = None
+        self.skipped = 0
+        self.skipped_in_a_row = 0
         self.seconds = 0.0
         self.graphs: list[CapturedStep] = []
         # The model as full batches see it.
         self.compiled: Callable[[Batch], Tensor] = model
         self.saved_at: str | None = None
+        self.saved_on = 0.0
 
     def train(self, bar: TextProgress | None, interrupted: Callable[[], bool]) -> None:
         self.model.train()
         self.augmenter.train()
+        self.saved_on = time.monotonic()
         while self.epoch < self.epochs:
             started = time.monotonic()
             for x, y in self.batches.epoch(self.epoch, skip=self.step):
                 self._set_rate()
+                self.latest = (x, y)
                 self._one_step(x, y)
                 self.step += 1
-                if len(self.recent) >= _LOOK_EVERY:
+                if len(self.recent) >= self.look_every:
                     self._look()
                     if bar is not None:
                         done = self.epoch * len(self.batches) + self.step
                         bar.update(done, self._means())
-                if interrupted():
+                stop = interrupted()
+                if stop or self._save_is_due():
                     self.seconds += time.monotonic() - started
+                    started = time.monotonic()
+                    self._save_here()
+                if stop:
                     self._stop()
             self._look()
             self.seconds += time.monotonic() - started
@@ -273,15 +338,69 @@ class _Trainer:
                 self.augmenter.advance()
                 self.recent.append(graph.replay(x, y))
                 return
-        self.recent.append(self._eager_step(x, y))
+        terms = self._step_that_fits(x, y)
+        if not self.skipped_in_a_row:
+            self.recent.append(terms)
+
+    def _step_that_fits(self, x: Batch, y: Tensor) -> Tensor:
+        """One step, in smaller chunks if the device runs out of memory."""
+        while True:
+            before = _Moment(self.augmenter, self.device)
+            try:
+                return self._eager_step(x, y)
+            except torch.OutOfMemoryError:
+                size = len(y) if self.chunk is None else min(self.chunk, len(y))
+                if size == 1 or not self.augmenter.separable:
+                    raise
+            # Not in the handler, whose exception holds on to the memory of the failed step.
+            before.restore()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.chunk, self.capture = -(-size // 2), False
+            self.graphs.clear()  # they hold memory
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            warnings.warn(
+                f"out of memory: from here on steps are taken in chunks of {self.chunk} samples",
+                stacklevel=2,
+            )
 
     def _eager_step(self, x: Batch, y: Tensor) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
-        network = self.compiled if self._full(y) else self.model
-        loss = self.augmenter.loss(lambda joined: self._forward(joined, network), x, y)
-        loss.backward()
-        self.optimizer.step()
-        return loss.parts.values_tensor
+        terms = self._gradients(x, y)
+        if self.on_non_finite == "skip" and not self._is_finite(terms):
+            self._skip(terms)
+        else:
+            self.skipped_in_a_row = 0
+            self.optimizer.step()
+        return terms
+
+    def _gradients(self, x: Batch, y: Tensor) -> Tensor:
+        """Fill in the gradients of a batch, all at once or chunk by chunk; the terms."""
+        if self.chunk is None or self.chunk >= len(y):
+            network = self.compiled if self._full(y) else self.model
+            loss = self.augmenter.loss(lambda joined: self._forward(joined, network), x, y)
+            loss.backward()
+            return loss.parts.values_tensor
+        shares = []
+        for loss in self.augmenter.loss_in_chunks(
+            lambda joined: self._forward(joined, self.model), x, y, self.chunk
+        ):
+            loss.backward()
+            shares.append(loss.parts.values_tensor)
+        return torch.stack(shares).sum(0)
+
+    def _is_finite(self, terms: Tensor) -> bool:
+        groups = self.optimizer.param_groups
+        found = [p.grad for group in groups for p in group["params"] if p.grad is not None]
+        return all(bool(values.isfinite().all()) for values in (terms, *found))
+
+    def _skip(self, terms: Tensor) -> None:
+        self.skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= _MOST_SKIPPED:
+            self._diverged(f"the terms or gradients of {_MOST_SKIPPED} steps in a row", self.step)
+        if self.skipped <= _MOST_SKIPPED:
+            self._keep_batch(self.step, terms.tolist())
 
     def _forward(self, x: Batch, network: Callable[[Batch], Tensor]) -> Tensor:
         if self.precision == "float32":
@@ -330,21 +449,44 @@ class _Trainer:
             names = [n for n, b in zip(self.augmenter.terms, bad[row], strict=True) if b]
             self._diverged(f"the {' and the '.join(names)} term", first_step + row)
         if not bool(self.augmenter.generators.isfinite().all()):
-            self._diverged("the generators", self.step)
-        self.sums = [
-            total + value for total, value in zip(self.sums, block.sum(0).tolist(), strict=True)
-        ]
+            self._diverged("the generators", self.step - 1)
+        # One after the other: the sum must not depend on when it was looked at.
+        for row in block.tolist():
+            self.sums = [total + value for total, value in zip(self.sums, row, strict=True)]
 
     def _diverged(self, what: str, step: int) -> None:
+        batch = self._keep_batch(step)
+        inspect = "" if batch is None else f" The batch is kept in {batch}."
         kept = f"The last good checkpoint is {self.saved_at}" if self.saved_at else "None was kept"
         raise TrainingDiverged(
             f"training stopped: {what} became non-finite in epoch {self.epoch + 1}, step "
-            f"{step + 1}. {kept}. Usual remedies: a smaller range of the coefficients, a longer "
-            f"warm-up, a smaller learning rate, inputs scaled to about 1"
+            f"{step + 1}.{inspect} {kept}. Usual remedies: a smaller range of the coefficients, a "
+            f"longer warm-up, a smaller learning rate, inputs scaled to about 1"
         )
 
+    def _keep_batch(self, step: int, terms: list[float] | None = None) -> Path | None:
+        """Write the batch of a step of this epoch to the run folder; where it is."""
+        if self.run is None:
+            return None
+        x, y = self._batch(step)
+        # A structured input has several tensors: in their order.
+        named = {f"x.{i}": tensor for i, tensor in enumerate(tensors_of(x))}
+        name = f"epoch-{self.epoch + 1}-step-{step + 1}.safetensors"
+        path = self.run.path / "non-finite" / name
+        about = {"epoch": self.epoch + 1, "step": step + 1, "terms": self.augmenter.terms}
+        values = None if terms is None else [str(value) for value in terms]
+        write_tensors(path, {**named, "y": y}, {**about, "values": values})
+        return path
+
+    def _batch(self, step: int) -> tuple[Batch, Tensor]:
+        """The batch of a step of this epoch: made again, or the last that a DataLoader gave."""
+        if isinstance(self.batches, TensorBatches):
+            return next(iter(self.batches.epoch(self.epoch, skip=step)))
+        assert self.latest is not None  # there was a step
+        return self.latest
+
     def _means(self) -> dict[str, float]:
-        steps = max(self.step, 1)
+        steps = max(self.step - self.skipped, 1)
         terms = zip(self.augmenter.terms, self.sums, strict=True)
         return {name: total / steps for name, total in terms}
 
@@ -357,14 +499,17 @@ class _Trainer:
         }
 
     def _end_epoch(self) -> None:
+        self._check_weights()
         record: dict[str, Any] = {"epoch": self.epoch + 1, **self._means()}
+        if self.skipped:
+            record["skipped"] = self.skipped
         record["lr"] = float(self.optimizer.param_groups[0]["lr"])
         record["range"] = float(self.augmenter.sampler.ranges().max())
         if self.validation is not None:
             record["validation"] = self._validate(*self.validation)
         record["seconds"] = self.seconds
         self.history.records.append(record)
-        self.epoch, self.step, self.seconds = self.epoch + 1, 0, 0.0
+        self.epoch, self.step, self.seconds, self.skipped = self.epoch + 1, 0, 0.0, 0
         self.sums = [0.0] * len(self.sums)
         # Before the checkpoint, which has to hold what is changed there.
         if self.on_epoch is not None:
@@ -386,13 +531,15 @@ class _Trainer:
         shaped = predictions.reshape(y.shape) if y.is_floating_point() else predictions
         return float(prediction_loss(shaped, y, absolute=self.augmenter.objective.absolute))
 
+    def _check_weights(self) -> None:
+        if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
+            self._diverged("a weight of the network", self.step - 1)
+
     def _save(self) -> None:
         if self.run is None:
             return
-        if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
-            self._diverged("a weight of the network", self.step - 1)
         save_checkpoint(
-            self.run.checkpoint_path,
+            self.run,
             model=self.model,
             augmenter=self.augmenter,
             optimizer=self.optimizer,
@@ -400,39 +547,74 @@ class _Trainer:
                 "epoch": self.epoch,
                 "step": self.step,
                 "sums": self.sums,
+                "skipped": self.skipped,
                 "seconds": self.seconds,
                 "records": self.history.records,
             },
+            settings=self.settings,
         )
-        self.run.write_metrics(self.history.records)
-        self.saved_at = f"{self.run.checkpoint_path} (epoch {self.epoch})"
+        self._saved(self.run)
+
+    def _saved(self, run: RunFolder) -> None:
+        """What there is in the checkpoint, told to readers as well."""
+        run.write_metrics(self.history.records)
+        self.saved_at = f"{run.checkpoint_path} (epoch {self.epoch})"
+        self.saved_on = time.monotonic()
 
     def restore(self) -> None:
         """Continue where the run's checkpoint stopped; from the start if there is none yet."""
         assert self.run is not None  # fit() checks it
-        if not self.run.checkpoint_path.exists():
-            return
         progress = load_checkpoint(
-            self.run.checkpoint_path,
+            self.run,
             model=self.model,
             augmenter=self.augmenter,
             optimizer=self.optimizer,
+            settings=self.settings,
         )
+        if progress is None:
+            return
         self.epoch, self.step = progress["epoch"], progress["step"]
         self.sums, self.seconds = progress["sums"], progress["seconds"]
+        self.skipped = progress["skipped"]
         self.history.records = progress["records"]
-        self.saved_at = f"{self.run.checkpoint_path} (epoch {self.epoch})"
+        # The process may have been killed between the two files.
+        self._saved(self.run)
 
-    def _stop(self) -> None:
-        """Leave on Ctrl-C: with tensors the checkpoint is exactly here, with a DataLoader it is
-        the end of the last epoch.
+    def _save_is_due(self) -> bool:
+        return self.run is not None and time.monotonic() - self.saved_on > _SAVE_EVERY
+
+    def _save_here(self) -> None:
+        """A checkpoint in the middle of an epoch.
+
+        With a DataLoader, which has its own order, it stays at the end of the last epoch.
         """
         self._look()
         if isinstance(self.batches, TensorBatches):
+            self._check_weights()
             self._save()
+
+    def _stop(self) -> None:
+        """Leave on Ctrl-C."""
         if self.run is None:
             raise KeyboardInterrupt("interrupted; no run folder was given, so nothing was kept")
         raise KeyboardInterrupt(f"interrupted; {self.run.path} can be resumed")
+
+
+class _Moment:
+    """The state before a step that a failed one leaves changed: random numbers and the warm-up."""
+
+    def __init__(self, augmenter: LieAugmenter | Unaugmented, device: torch.device) -> None:
+        self.augmenter, self.device = augmenter, device
+        self.steps_taken = augmenter.sampler.steps_taken
+        self.random = torch.get_rng_state()
+        self.device_random = torch.cuda.get_rng_state() if device.type == "cuda" else None
+
+    def restore(self) -> None:
+        self.augmenter.sampler.step.fill_(self.steps_taken)
+        self.augmenter.recount()
+        torch.set_rng_state(self.random)
+        if self.device_random is not None:
+            torch.cuda.set_rng_state(self.device_random)
 
 
 class CapturedStep:
@@ -552,6 +734,29 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
             group["lr"].fill_(scaled)
         else:
             group["lr"] = scaled
+
+
+def _described(learner: LieAugmenter | Unaugmented) -> dict[str, Any]:
+    """The settings of an augmenter that its state does not hold."""
+    if isinstance(learner, Unaugmented):
+        return {"augmenter": None}
+    return {
+        "augmenter": type(learner).__name__,
+        "action": type(learner.action).__name__,
+        "output": type(learner.output).__name__,
+        "n_views": learner.n_views,
+        "n_factors": learner.n_factors,
+        "sampler": str(learner.sampler),
+        **{f"objective.{name}": value for name, value in asdict(learner.objective).items()},
+    }
+
+
+def _data_of(batches: Batches) -> dict[str, Any]:
+    """What identifies the training data; of a DataLoader the number of batches is all there is."""
+    if not isinstance(batches, TensorBatches):
+        return {"batches": len(batches)}
+    tensors = {str(i): t for i, t in enumerate([*tensors_of(batches.x), batches.y])}
+    return {"samples": len(batches.y), "data": digest_of(tensors)[:12]}
 
 
 def _warn_of_batch_norm(model: nn.Module) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lieaugmenter.actions.base import Batch
+from lieaugmenter.actions.base import Batch, batch_size, map_tensors
 from lieaugmenter.learning.augmenter import as_loss
 from lieaugmenter.learning.averaging import call, shaped_like
 from lieaugmenter.learning.objective import Loss, Objective, prediction_loss
@@ -25,6 +25,7 @@ class Unaugmented(nn.Module):
     """
 
     mixes_views = False
+    separable = True
     term_weights: Tensor
     generators: Tensor
 
@@ -48,6 +49,22 @@ class Unaugmented(nn.Module):
         """L_emp, Eq. (3)."""
         joined, finish = self.prepare(x, y, generator)
         return finish(call(model, joined))
+
+    def loss_in_chunks(
+        self,
+        model: Callable[[Batch], Tensor],
+        x: Batch,
+        y: Tensor,
+        size: int,
+        generator: torch.Generator | None = None,
+    ) -> Iterator[Loss]:
+        """Shares of the loss that add up to it, of `size` samples each."""
+        n = batch_size(x)
+        for first in range(0, n, size):
+            rows = slice(first, min(first + size, n))
+            part = map_tensors(lambda t, rows=rows: t[rows], x)
+            total = self.loss(model, part, y[rows]) * ((rows.stop - first) / n)
+            yield as_loss(total, self.terms, total.unsqueeze(0))
 
     def prepare(
         self, x: Batch, y: Tensor, generator: torch.Generator | None = None

@@ -81,6 +81,11 @@ class Elements:
         """Number of samples."""
         return self.coefficients.shape[0]
 
+    def of_samples(self, rows: slice) -> Elements:
+        """The elements of some of the samples."""
+        index = None if self.component_index is None else self.component_index[rows]
+        return replace(self, coefficients=self.coefficients[rows], component_index=index)
+
     @property
     def views(self) -> int:
         """Number of elements of each sample (K)."""

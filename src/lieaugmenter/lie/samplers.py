@@ -73,6 +73,11 @@ class Sampler(nn.Module, ABC):
         return self.warmup_start + (1.0 - self.warmup_start) * level / levels
 
     @property
+    def steps_taken(self) -> int:
+        """Steps of the warm-up so far, without asking the device."""
+        return self._steps_taken
+
+    @property
     def share(self) -> float:
         """The fraction of the full range that draws make use of."""
         return self._grown_to()
