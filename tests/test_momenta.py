@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from lieaugmenter.actions import FourVectorAction
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.coverage import coverage
+from lieaugmenter.cli import main
 from lieaugmenter.data.amplitudes import FourMomenta, amplitudes, pair_mass, squared_amplitude
 from lieaugmenter.data.files import DataError
 from lieaugmenter.data.phase_space import scatter
@@ -289,3 +291,15 @@ def test_results_of_a_run_are_plain_json(tmp_path: Path) -> None:
     run_method(short, Method("lieaugmenter"), task, tmp_path, QUICK)
     path = tmp_path / "lieaugmenter" / "seed-0" / "result.json"
     assert len(json.loads(path.read_text())["principal-cosines"]) == 6
+
+
+def test_command_line_says_which_extra_a_method_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "lgatr", None)
+    monkeypatch.delitem(sys.modules, "lieaugmenter.baselines.lgatr", raising=False)
+    command = ["reproduce", "amplitudes", "--quick", "--seeds", "1", "--device", "cpu"]
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--methods", "lgatr", "--out", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "pip install 'lieaugmenter[lgatr]'" in capsys.readouterr().err

@@ -23,10 +23,9 @@ FRAMES = 1.0
 _PAPER = Objective(
     prediction=1.0, equivariance=3.0, similarity=0.1, sparsity=1e-3, alignment=1.0, proximity=0.0
 )
-# Of the boosts and turns that six coefficients up to this add up to, a quarter exceeds 0.5. The
-# range also caps boosts: at 2, energies grow eightfold.
+# A rapidity of 0.42 a generator. It caps boosts: at a range of 2 energies grow eightfold.
 _RANGE = 0.3
-# With 3 in place of 10 the sixth generator stayed behind (validation events in random frames).
+# With 3 in place of 10 the sixth generator stayed behind; see docs/decisions.md.
 _OWN = Objective(
     prediction=1.0, equivariance=10.0, similarity=0.0, sparsity=1e-3, alignment=1.0, proximity=0.1
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -97,8 +98,8 @@ def about_momenta() -> str:
             f"L-GATr has {experiment.epochs_of['lgatr']} epochs, because its steps take longer; "
             "the reference also trains it for a quarter of the transformer's steps.",
             "The paper's weights for this task are not known: they are those of its other task "
-            "with six generators. γ is ours, because the paper's ranges would multiply energies by "
-            "more than ten.",
+            f"with six generators. γ = {experiment.range:g} is ours: with that task's γ = 3 a "
+            f"boost would multiply energies by up to {math.cosh(3 * math.sqrt(2)):.0f}.",
         ]
     )
 
