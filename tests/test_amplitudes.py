@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import combinations, permutations
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -521,7 +522,6 @@ def test_array_of_a_process_is_read_and_split_in_its_order(tmp_path: Path, gluon
 
 
 def test_hdf5_is_read_by_the_name_of_the_process(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
     path = tmp_path / "amplitudes.hdf5"
     with h5py.File(path, "w") as file:
         file["zg"], file["zgg"] = published(1), published(2)
@@ -540,7 +540,7 @@ def test_hdf5_without_h5py_says_what_to_install(
     monkeypatch.setitem(sys.modules, "h5py", None)
     path = tmp_path / "amplitudes.hdf5"
     path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"HDF5 needs: pip install h5py\. A \.npy of the process"):
+    with pytest.raises(DataError, match=r"HDF5 needs: pip install 'lieaugmenter\[hdf5\]'\. A"):
         amplitudes_from_file(path)
 
 

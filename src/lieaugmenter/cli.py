@@ -404,7 +404,7 @@ def reproduce(
     methods
         Only these methods.
     data
-        A file to take the data from (two-body); they are generated without one.
+        A file to take the data from (two-body, amplitudes); they are generated without one.
     quick
         Little data and few epochs, to see that everything runs; the numbers mean nothing.
     device
@@ -466,7 +466,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CycloptsError:
         # cyclopts has printed its message.
         code = BAD_INPUT
-    except (DataError, RunError, TrainingDiverged, ValueError, OSError) as error:
+    except (DataError, RunError, TrainingDiverged, ImportError, ValueError, OSError) as error:
+        # An ImportError says which extra is missing.
         _complain(str(error))
         code = BAD_INPUT
     except (MemoryError, torch.OutOfMemoryError) as error:

@@ -350,7 +350,8 @@ def _read_hdf5(path: Path, process: str, events: int | None) -> np.ndarray:
         h5py = importlib.import_module("h5py")
     except ImportError:
         raise DataError(
-            f"{path}: HDF5 needs: pip install h5py. A .npy of the process {process} needs nothing"
+            f"{path}: HDF5 needs: pip install 'lieaugmenter[hdf5]'. A .npy of the process "
+            f"{process} needs nothing"
         ) from None
     try:
         with h5py.File(path, "r") as file:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lieaugmenter.experiments.amplitudes import AMPLITUDE_EXPERIMENTS
 from lieaugmenter.experiments.images import IMAGE_EXPERIMENTS
 from lieaugmenter.experiments.spec import Experiment
 from lieaugmenter.experiments.vectors import VECTOR_EXPERIMENTS
 
 VECTORS: Mapping[str, Experiment] = {one.name: one for one in VECTOR_EXPERIMENTS}
 IMAGES: Mapping[str, Experiment] = {one.name: one for one in IMAGE_EXPERIMENTS}
-EXPERIMENTS: Mapping[str, Experiment] = {**VECTORS, **IMAGES}
+AMPLITUDES: Mapping[str, Experiment] = {one.name: one for one in AMPLITUDE_EXPERIMENTS}
+EXPERIMENTS: Mapping[str, Experiment] = {**VECTORS, **IMAGES, **AMPLITUDES}
 
 
 def find_experiment(name: str) -> Experiment:

@@ -22,7 +22,9 @@ from lieaugmenter.analysis.equivariance import (
     equivariance_errors,
 )
 from lieaugmenter.analysis.polarization import displacement_cosines
+from lieaugmenter.data.amplitudes import FourMomenta
 from lieaugmenter.data.task import Task
+from lieaugmenter.experiments.momenta import compare_with_lorentz, covered_by_events, defects
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.training import Settings, Trained
 from lieaugmenter.learning.augmenter import LieAugmenter
@@ -35,6 +37,8 @@ from lieaugmenter.lie.samplers import IntegerGrid
 _AUDITED_QUICK = 20
 # Samples on which it is measured how far elements move them.
 _MOVED = 2000
+# Derivatives along generators of four-momenta are taken on this many.
+_JUDGED = 500
 # A direction of several generators weaker than this fraction of the strongest is redundant.
 _REDUNDANT_BELOW = 0.1
 # Images, transformed ones included, that a network sees at once where only logits are kept.
@@ -64,8 +68,12 @@ def measure(
             result.update(_equivariance(task, trained.predictor, elements))
     if trained.generators is not None and task.generator is not None:
         result.update(_discovery(task, trained.generators, task.generator))
+    if isinstance(task, FourMomenta):
+        result.update(_on_momenta(task, trained, _AUDITED_QUICK if settings.quick else _JUDGED))
     if trained.augmenter is not None:
         result.update(_reach(trained.augmenter, task))
+    if experiment.curve:
+        result["test-curve"] = trained.history.column("test")
     result["device"] = str(pick_device(settings.device))
     return result
 
@@ -128,6 +136,22 @@ def _discovery(task: Task, learned: Tensor, truth: Tensor) -> dict[str, float]:
     return found
 
 
+def _on_momenta(task: FourMomenta, trained: Trained, judged: int) -> dict[str, Any]:
+    """What the events, the network and the generators have of the Lorentz algebra."""
+    found = covered_by_events(task)
+    learned = trained.generators
+    if learned is not None:
+        found.update(compare_with_lorentz(task, learned))
+    if trained.predictor is not None:
+        # The plain network may have taken the place of the augmented one.
+        network = trained.predictor.network
+        x = trained.predictor.scale_x(task.x_test[:judged])
+        found["defects"] = defects(network, x, task.generator)
+        if learned is not None:
+            found["learned-defects"] = defects(network, x, learned)
+    return found
+
+
 def _audit_elements(experiment: Experiment, method: Method, task: Task, n: int) -> Elements:
     """Elements of the true symmetry, some for each of n samples.
 
@@ -136,11 +160,11 @@ def _audit_elements(experiment: Experiment, method: Method, task: Task, n: int) 
     """
     assert task.generator is not None  # asked by the caller
     rng = torch.Generator().manual_seed(0)
-    shape = (n, experiment.n_views, 1)
+    shape = (n, experiment.n_views, len(task.generator))
     coefficients = (2 * torch.rand(shape, generator=rng) - 1) * experiment.range
     if method.variant == "discrete":
         coefficients = IntegerGrid(experiment.range)(shape, rng)
-    bound = experiment.range * float(task.generator.norm())
+    bound = experiment.range * float(task.generator.flatten(1).norm(dim=1).sum())
     return Elements(coefficients, task.generator, bound=bound, rows=task.action.rows)
 
 

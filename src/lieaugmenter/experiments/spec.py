@@ -14,6 +14,7 @@ from lieaugmenter.learning.objective import Objective
 
 KINDS = (
     "emlp",
+    "lgatr",
     "gcnn",
     "gcnn-pooled",
     "trivial-paper",
@@ -46,7 +47,8 @@ class Method:
         methods have the settings that were published for them.
     variant
         Which mask, law of the coefficients, or head of a network; or what an ablation sets, such
-        as ``"range-5"``; empty where there is only one.
+        as ``"range-5"``; empty where there is only one. An oracle's ``"whole"`` draws from the
+        whole group, not only up to the range.
     """
 
     kind: str
@@ -65,7 +67,7 @@ class Method:
     @property
     def ours(self) -> bool:
         """Whether it has this project's settings."""
-        return self.kind in ("trivial", "oracle", "lieaugmenter")
+        return self.kind in ("lgatr", "trivial", "oracle", "lieaugmenter")
 
     @property
     def setting(self) -> tuple[str, float] | None:
@@ -107,7 +109,9 @@ class Experiment:
     objective, range
         The paper's weights and γ.
     epochs
-        Of every method.
+        Of every method, but for those of `epochs_of`.
+    epochs_of
+        By kind, where a step takes much longer than the others'.
     own_objective
         The weights of this project's runs, chosen on training or validation data.
     network, hidden
@@ -116,6 +120,8 @@ class Experiment:
         LieGAN's settings for a method.
     masks
         Entries of the generators that may differ from zero, by variant; all where none is given.
+    quick_hidden
+        Widths in a quick run; the same unless given.
     precision
         Of the network on a GPU; a CPU always has float32.
     own_lr, own_schedule
@@ -132,6 +138,8 @@ class Experiment:
         Test samples on which equivariance errors are taken, each times the number of views.
     stacked
         Whether the seeds of a method are trained as one model.
+    curve
+        Test samples on which the error is kept after every epoch; 0 for no curve.
     base, unchanged
         Of an ablation: the experiment that it varies, and the value there of each setting. These
         runs are not repeated; results of the base stand for them.
@@ -155,6 +163,7 @@ class Experiment:
     lr: float = 1e-3
     quick_epochs: int = 2
     quick_views: int = 10
+    quick_hidden: tuple[int, ...] = ()
     precision: str = "float32"
     own_lr: float | None = None
     own_schedule: str = "cosine"
@@ -164,6 +173,8 @@ class Experiment:
     prune: float = 0.0
     audited: int = 2000
     stacked: bool = True
+    curve: int = 0
+    epochs_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     base: str = ""
     unchanged: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -188,9 +199,15 @@ class Experiment:
         """
         ablated = self._ablated(method)
         if not quick:
-            return ablated
+            return replace(ablated, epochs=self.epochs_of.get(method.kind, self.epochs))
         views = min(ablated.n_views, self.quick_views)
-        return replace(ablated, epochs=self.quick_epochs, n_views=views, own_views=views)
+        return replace(
+            ablated,
+            epochs=self.quick_epochs,
+            hidden=self.quick_hidden or self.hidden,
+            n_views=views,
+            own_views=views,
+        )
 
     def _ablated(self, method: Method) -> Experiment:
         if method.setting is None:

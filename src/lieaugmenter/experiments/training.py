@@ -19,9 +19,11 @@ from lieaugmenter.baselines.liegan import (
     ImageDiscriminator,
     LieGAN,
 )
+from lieaugmenter.baselines.lorentz import LorentzFrames
 from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.averaging import in_chunks
 from lieaugmenter.learning.engine import History, TrainingDiverged, fit, pick_device
 from lieaugmenter.learning.ensemble import fit_ensemble
 from lieaugmenter.learning.objective import Objective
@@ -31,6 +33,8 @@ from lieaugmenter.runs import RunFolder
 
 # Entries are pruned after this part of training, a third.
 _PRUNE_AFTER = 3
+# Samples that a network sees at once when its test error is followed.
+_LOOKED_AT = 4096
 # LieGG looks at this many samples.
 _POLARIZED = 2000
 
@@ -167,14 +171,16 @@ def _train_together(
         else None
         for seed, run in zip(seeds, runs, strict=True)
     ]
-    networks = [_network(experiment, method, scaled.task, seed) for seed in seeds]
+    networks = [_network(experiment, method, scaled.seen, seed) for seed in seeds]
     augmenters = [
         _augmenter(experiment, method, scaled, seed, game)
         for seed, game in zip(seeds, games, strict=True)
     ]
     options = _options(experiment, method, settings)
     prune = _pruning(experiment, method, augmenters[0])
-    histories = _fit_all(networks, augmenters, scaled, seeds, options, runs[0], prune)
+    follow = _following(experiment, networks[0], scaled)
+    looks = [look for look in (prune, follow) if look]
+    histories = _fit_all(networks, augmenters, scaled, seeds, options, runs[0], looks)
     members = zip(networks, augmenters, histories, games, strict=True)
     trained = [_trained(experiment, method, scaled, *member) for member in members]
     for one in trained:
@@ -182,7 +188,7 @@ def _train_together(
     # An ablation asks what a setting does to the method, not what could take its place.
     ablated = method.setting is not None
     if method.kind == "lieaugmenter" and not ablated and scaled.task.x_validation is not None:
-        alone = [_network(experiment, method, scaled.task, seed) for seed in seeds]
+        alone = [_network(experiment, method, scaled.seen, seed) for seed in seeds]
         _fit_all(alone, [None] * len(seeds), scaled, seeds, options, runs[0].part("plain"))
         trained = [replace(one, plain=plain) for one, plain in zip(trained, alone, strict=True)]
     return trained
@@ -203,6 +209,30 @@ def _pruning(
     return look
 
 
+def _following(
+    experiment: Experiment, network: nn.Module, scaled: _Scaled
+) -> Callable[[dict[str, Any]], None] | None:
+    """What is to be done after every epoch: to keep the test error of direct predictions.
+
+    Nothing is chosen by it.
+    """
+    if not experiment.curve:
+        return None
+    x = scaled.task.x_test[: experiment.curve] / scaled.x_scale
+    y = scaled.task.y_test[: experiment.curve]
+
+    @torch.no_grad()
+    def look(record: dict[str, Any]) -> None:
+        device = next(network.parameters()).device
+        network.eval()
+        found = in_chunks(lambda chunk: network(chunk.to(device)).cpu(), x, _LOOKED_AT)
+        network.train()
+        error = found.reshape(y.shape) * scaled.y_scale + scaled.y_shift - y
+        record["test"] = float(error.square().mean())
+
+    return look
+
+
 def _fit_all(
     networks: Sequence[nn.Module],
     augmenters: Sequence[LieAugmenter | None],
@@ -210,11 +240,16 @@ def _fit_all(
     seeds: Sequence[int],
     options: dict[str, Any],
     run: RunFolder,
-    after_epoch: Callable[[dict[str, Any]], None] | None = None,
+    after_epoch: Sequence[Callable[[dict[str, Any]], None]] = (),
 ) -> list[History]:
     """Train one network by itself, with checkpoints in `run`; several as a stack, in float32."""
+
+    def look(record: dict[str, Any]) -> None:
+        for each in after_epoch:
+            each(record)
+
     if len(seeds) == 1:
-        one = {"validation": scaled.validation, "seed": seeds[0], "on_epoch": after_epoch}
+        one = {"validation": scaled.validation, "seed": seeds[0], "on_epoch": look}
         one |= {"run": run, "resume": True}
         return [fit(networks[0], augmenters[0], scaled.train, **one, **options)]
     present = [augmenter for augmenter in augmenters if augmenter is not None]
@@ -265,6 +300,11 @@ class _Scaled:
     y_shift: float
 
     @property
+    def seen(self) -> Task:
+        """The task with training data as the network sees them, whose scales it may depend on."""
+        return replace(self.task, x_train=self.train[0], y_train=self.train[1])
+
+    @property
     def validation(self) -> tuple[Tensor, Tensor] | None:
         """Validation data as the network sees them, where the task has them."""
         x, y = self.task.x_validation, self.task.y_validation
@@ -303,7 +343,7 @@ def _augmenter(
     task, action = scaled.task, scaled.task.action
     common: dict[str, Any] = {"output": task.output, "n_views": experiment.n_views}
     kind = method.kind.removesuffix("-paper")
-    if kind in ("trivial", "emlp", "gcnn", "gcnn-pooled"):
+    if kind in ("trivial", "emlp", "lgatr", "gcnn", "gcnn-pooled"):
         return None
     if kind == "augerino":
         published = experiment.liegan(method)
@@ -321,10 +361,11 @@ def _augmenter(
     objective = objective_of(experiment, method)
     if kind == "oracle":
         still = torch.zeros(1, action.dim, action.dim)
+        whole = method.variant == "whole"
         return LieAugmenter(
             action,
-            range=experiment.range,
-            warmup_steps=0,
+            sampler=LorentzFrames() if whole else Uniform(experiment.range),
+            n_factors=LorentzFrames.factors if whole else 1,
             basis=still if task.generator is None else task.generator,
             objective=objective.losses_only(),
             **common,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lieaugmenter.experiments.catalogue import IMAGES
+from lieaugmenter.experiments.catalogue import AMPLITUDES, IMAGES
 from lieaugmenter.experiments.results import Statistic, of_method, statistic
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
@@ -15,6 +15,7 @@ from lieaugmenter.runs import read_json
 
 KINDS = {
     "emlp": "EMLP",
+    "lgatr": "L-GATr",
     "gcnn": "p4 CNN, flattened head",
     "gcnn-pooled": "p4 CNN, invariant head",
     "trivial": "no augmentation",
@@ -30,6 +31,7 @@ VARIANTS = {
     "mask4": "mask 4",
     "continuous": "continuous",
     "discrete": "discrete",
+    "whole": "the whole group",
 }
 # What an ablation sets, as the paper writes it.
 SYMBOLS = {
@@ -188,6 +190,11 @@ VECTOR_MEASURES = (
 def of_images(experiment: Experiment) -> bool:
     """Whether an experiment classifies images."""
     return experiment.name in IMAGES
+
+
+def of_momenta(experiment: Experiment) -> bool:
+    """Whether an experiment is one on four-momenta."""
+    return experiment.name in AMPLITUDES
 
 
 def measures_of(experiment: Experiment) -> tuple[Measure, ...]:

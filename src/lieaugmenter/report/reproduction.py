@@ -10,12 +10,18 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lieaugmenter.experiments.catalogue import EXPERIMENTS, IMAGES, VECTORS
+from lieaugmenter.experiments.catalogue import AMPLITUDES, EXPERIMENTS, IMAGES, VECTORS
 from lieaugmenter.report.ablations import ABLATIONS, SAMPLES
-from lieaugmenter.report.comparison import Finished, of_images
+from lieaugmenter.report.comparison import Finished, of_images, of_momenta
 from lieaugmenter.report.image_figures import image_figures
 from lieaugmenter.report.image_requirements import image_requirements, read_speed
 from lieaugmenter.report.image_sections import ablations_section, about_images, samples_section
+from lieaugmenter.report.momenta_figures import momenta_figures
+from lieaugmenter.report.momenta_sections import (
+    about_momenta,
+    momenta_requirements,
+    momenta_section,
+)
 from lieaugmenter.report.paper_figures import figures, png
 from lieaugmenter.report.plots import Figure
 from lieaugmenter.report.requirements import requirements, requirements_table
@@ -23,7 +29,11 @@ from lieaugmenter.report.sections import section
 from lieaugmenter.report.sensitivity import sensitivity
 from lieaugmenter.runs import write_atomically
 
-_SECTIONS = {ABLATIONS: ablations_section, SAMPLES: samples_section}
+_SECTIONS = {
+    ABLATIONS: ablations_section,
+    SAMPLES: samples_section,
+    **dict.fromkeys(AMPLITUDES, momenta_section),
+}
 
 
 def write_reproduction(results: Path, document: Path) -> None:
@@ -45,7 +55,10 @@ def write_reproduction(results: Path, document: Path) -> None:
 
 
 def _figures(finished: Finished) -> Iterator[tuple[str, Figure]]:
-    yield from image_figures(finished) if of_images(finished.experiment) else figures(finished)
+    if of_momenta(finished.experiment):
+        yield from momenta_figures(finished)
+    else:
+        yield from image_figures(finished) if of_images(finished.experiment) else figures(finished)
 
 
 def reproduction(results: Path) -> str:
@@ -56,11 +69,13 @@ def reproduction(results: Path) -> str:
         _opening(list(read.values())),
         "## Requirements\n\n" + requirements_table(requirements(read)),
         "## Requirements on images\n\n" + requirements_table(of_digits),
+        "## Requirements on four-momenta\n\n" + requirements_table(momenta_requirements(read)),
         *(_section(name, read[name]) for name in VECTORS),
     ]
     varied = sensitivity(results)
     parts += [varied] if varied else []
     parts += [about_images(), *(_section(name, read[name]) for name in IMAGES)]
+    parts += [about_momenta(), *(_section(name, read[name]) for name in AMPLITUDES)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -82,10 +97,10 @@ def _opening(read: Sequence[Finished | None]) -> str:
     )
     return f"""# Reproduction
 
-The paper's experiments on vectors and on images, with the paper's numbers beside ours. This file
-is generated from the results of `lieaugmenter reproduce NAME`; `make reproduction` writes it anew.
-Every number is from those results, from the paper's tables, or follows from a formula that stands
-beside it.
+The paper's experiments on vectors, on images and on four-momenta, with the paper's numbers beside
+ours. This file is generated from the results of `lieaugmenter reproduce NAME`; `make reproduction`
+writes it anew. Every number is from those results, from the paper's tables, or follows from a
+formula that stands beside it.
 
 How to read the tables:
 

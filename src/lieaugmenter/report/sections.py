@@ -21,10 +21,13 @@ from lieaugmenter.report.explanations import EXPLANATIONS, TABLE_NOTES
 from lieaugmenter.report.image_figures import confusion_words, image_captions
 from lieaugmenter.report.paper_figures import captions
 
+_TRANSFORMER = "a transformer of 8 blocks and 128 channels"
 # Networks that have no width to be told.
 _NETWORKS = {
     "histology-efficientnet": "EfficientNet-B0 with group norm",
     "histology-vit": "a small Vision Transformer",
+    "amplitudes": _TRANSFORMER,
+    "amplitudes-boosted": _TRANSFORMER,
 }
 
 

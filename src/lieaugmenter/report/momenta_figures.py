@@ -1,0 +1,119 @@
+"""Pictures of the experiments on four-momenta: errors over training, boosts and turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lieaugmenter.data.amplitudes import FEATURES
+from lieaugmenter.experiments.momenta import NAMES
+from lieaugmenter.experiments.spec import Method
+from lieaugmenter.lie.catalogue import so_pq
+from lieaugmenter.report.comparison import KINDS, VARIANTS, Finished, finders, has_diverged, whose
+from lieaugmenter.report.paper_figures import Panel, aligned, first_seed, generator_grid
+from lieaugmenter.report.plots import INK, PALETTE, QUIET, Figure, grid, look
+
+_COLOURS = {
+    "trivial-paper": QUIET,
+    "trivial": PALETTE[1],
+    "oracle": PALETTE[3],
+    "oracle-whole": PALETTE[4],
+    "lieaugmenter-paper": PALETTE[5],
+    "lieaugmenter": PALETTE[0],
+    "lgatr": PALETTE[2],
+}
+_WORDS = {
+    "curves": (
+        "Test error of direct predictions over training: mean over seeds, and between the least "
+        "and the largest"
+    ),
+    "generators": (
+        "The true boosts and turns, and the learned generators matched to them, with their sign "
+        "and norm and absolute cosines; first seed"
+    ),
+}
+
+
+def momenta_captions(finished: Finished) -> list[tuple[str, str]]:
+    """File names of an experiment's pictures, and what they show."""
+    name = finished.experiment.name
+    return [(f"reproduction-{name}-{key}.png", _WORDS[key]) for key in _shown(finished)]
+
+
+def _shown(finished: Finished) -> Iterator[str]:
+    if any(run.get("test-curve") for run in finished.results):
+        yield "curves"
+    if any("matched" in run for run in finished.results):
+        yield "generators"
+
+
+def momenta_figures(finished: Finished) -> Iterator[tuple[str, Figure]]:
+    """The pictures of an experiment with their file names."""
+    draw = {"curves": _curves, "generators": _generators}
+    for (file, _), key in zip(momenta_captions(finished), _shown(finished), strict=True):
+        yield file, draw[key](finished)
+
+
+def _title(finished: Finished) -> str:
+    mark = " (quick run: means nothing)" if finished.quick else ""
+    return f"{finished.experiment.title}{mark}"
+
+
+def _name(method: Method) -> str:
+    """As in a picture's key."""
+    kind = KINDS[method.kind.removesuffix("-paper")]
+    variant = f", {VARIANTS[method.variant]}" if method.variant else ""
+    both = method.kind.removesuffix("-paper") in ("trivial", "lieaugmenter")
+    return f"{kind}{variant}" + (f", {whose(method)} settings" if both else "")
+
+
+# -------------------------------------------------------------------------------------- curves
+
+
+def _curves(finished: Finished) -> Figure:
+    with look():
+        figure, axes = grid((6.4, 3.8), 1, 1)
+        ax = axes[0][0]
+        for method in finished.experiment.methods:
+            runs = [r for r in finished.of(method) if r.get("test-curve") and not has_diverged(r)]
+            if not runs:
+                continue
+            errors = np.array([run["test-curve"] for run in runs], dtype=float)
+            # L-GATr has fewer epochs: all curves span their whole training.
+            share = 100 * np.arange(1, errors.shape[1] + 1) / errors.shape[1]
+            colour = _COLOURS[method.name]
+            ax.plot(share, errors.mean(0), color=colour, lw=1.6, label=_name(method))
+            ax.fill_between(share, errors.min(0), errors.max(0), color=colour, alpha=0.18, lw=0)
+        ax.set_yscale("log")
+        ax.set_xlabel("share of training (%)")
+        ax.set_ylabel("test error (MSE)")
+        ax.set_title(_title(finished), color=INK)
+        figure.legend(loc="outside right center")
+        return figure
+
+
+# ---------------------------------------------------------------------------------- generators
+
+
+def _generators(finished: Finished) -> Figure:
+    truth = so_pq(1, 3)
+    true_row = [Panel(name, matrix) for name, matrix in zip(NAMES, truth, strict=True)]
+    rows: list[tuple[str, Sequence[Panel]]] = [("true", true_row)]
+    for method in finders(finished.experiment):
+        found = [r for r in finished.of(method) if r["seed"] == first_seed(finished)]
+        if found and "matched" in found[0]:
+            rows.append((f"{whose(method)}\nsettings", _matched(found[0], truth)))
+    title = f"{_title(finished)}: generators, seed {first_seed(finished)}"
+    return generator_grid(title, rows, truth[0], FEATURES)
+
+
+def _matched(run: Mapping[str, Any], truth: Tensor) -> list[Panel]:
+    learned = torch.tensor(run["generators"])[run["matched"]]
+    return [
+        Panel("", aligned(one, true), below=f"cosine {cosine:.3f}")
+        for one, true, cosine in zip(learned, truth, run["matched-cosines"], strict=True)
+    ]
