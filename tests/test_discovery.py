@@ -14,7 +14,7 @@ from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.actions import InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.dimension import Dimensions, Row
-from lieaugmenter.analysis.verdict import decide
+from lieaugmenter.analysis.verdict import Trial, decide
 from lieaugmenter.discovery import Discovery, Evidence, discover, gather
 from lieaugmenter.estimators import _untrained
 from lieaugmenter.nets import MLP
@@ -153,6 +153,65 @@ def test_a_larger_algebra_that_is_not_excluded_is_mentioned() -> None:
     verdict = decide(table(SURE, NOT_SURE), 0.99, labels=False, samples=100)
     assert verdict.outcome == "certified"
     assert any("not excluded" in reason for reason in verdict.reasons)
+
+
+TRIED = Row(2, 0.15, 0.1, 0.2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "quality", "loss_upper", "passed"),
+    [
+        ([SURE, SURE, NONE], 0.99, 0.2, True),
+        ([SURE, SURE, NONE], 0.99, 0.6, False),
+        ([SURE, SURE, NONE], 0.95, 0.2, False),
+        ([SURE, NOT_SURE, NONE], 0.99, 0.2, False),
+    ],
+)
+def test_a_trial_needs_a_fall_of_the_loss_a_learned_task_and_a_span_that_holds(
+    rows: list[tuple[float, float, float, float]], quality: float, loss_upper: float, passed: bool
+) -> None:
+    trial = Trial(TRIED, loss_upper / 2, loss_upper)
+    assert trial.passed(table(*rows), quality, labels=False) == passed
+
+
+def test_a_verdict_by_trial_says_so_and_keeps_the_defect_from_before() -> None:
+    trial = Trial(TRIED, 0.05, 0.08)
+    verdict = decide(table(SURE, SURE, NONE), 0.99, labels=False, samples=100, trial=trial)
+    assert (verdict.outcome, verdict.dimension) == ("certified", 2)
+    assert (verdict.defect, verdict.upper) == (TRIED.defect, TRIED.upper)
+    assert any("imposed" in reason and "0.05" in reason for reason in verdict.reasons)
+
+
+def area(x: Tensor) -> Tensor:
+    """Of the triangle of two points and the origin: kept by sl(2)."""
+    return x[:, 0, :1] * x[:, 1, 1:] - x[:, 0, 1:] * x[:, 1, :1]
+
+
+def of_few_pairs(function: Callable[[Tensor], Tensor]) -> Evidence:
+    """From so few samples that teams alone cannot show a symmetry."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(800, 2, 2, generator=rng)
+    y = function(x)
+    y = (y - y.mean()) / y.std()
+    return gather(
+        lambda: MLP((2, 2), (1,), hidden=(48, 48), smooth=True),
+        (x[400:], y[400:]),
+        (x[:400], y[:400]),
+        action=VectorAction(2),
+        output=INVARIANT,
+        members=1,
+        epochs=150,
+        device="cpu",
+    )
+
+
+def test_a_symmetry_that_teams_alone_cannot_show_is_certified_by_imposing_it() -> None:
+    evidence = of_few_pairs(area)
+    assert evidence.before is not None
+    assert evidence.before.dimensions.count() < 3
+    found = discover(evidence, largest=1.0, labels=False)
+    assert (found.verdict.outcome, found.verdict.group) == ("certified", "sl(2)")
+    assert found.verdict.upper == evidence.before.bench.judge(found.span).upper
 
 
 # ---------------------------------------------------------------------------------- estimators

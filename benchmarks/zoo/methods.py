@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +25,7 @@ from lieaugmenter.analysis.polarization import Polarization, polarize
 from lieaugmenter.analysis.verdict import quality_of
 from lieaugmenter.baselines.augerino import AugerinoPlus
 from lieaugmenter.baselines.liegan import DISCRIMINATOR_RATE, Discriminator, LieGAN
-from lieaugmenter.discovery import discover, gather
+from lieaugmenter.discovery import discover, gather, team_network
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.nets import CNN
 
@@ -249,7 +249,11 @@ def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
     image = isinstance(action, ImageAction)
     options = {"members": 1, "most_steps": 1500, "lr": 1e-3} if image else {}
     evidence = gather(
-        lambda: CNN(x.shape[1:], *data.out_shape) if image else SmoothMLP(data.x, data.out_shape),
+        lambda: (
+            CNN(x.shape[1:], *data.out_shape)
+            if image
+            else team_network(x.shape[1:], data.out_shape, task.classes)
+        ),
         (data.x, data.y),
         (data.x_held, data.y_held),
         action=action,
@@ -276,6 +280,7 @@ def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
             "defect": verdict.defect,
             "upper": verdict.upper,
             "quality": verdict.quality,
+            "trial": None if evidence.trial is None else asdict(evidence.trial),
             "components": verdict.components,
             "rows": [[row.defect, row.lower, row.upper] for row in evidence.dimensions.rows[:16]],
         },

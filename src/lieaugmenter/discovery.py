@@ -4,6 +4,10 @@ Two teams of predictors are trained on different halves of the training data, wi
 What both have learned is the task; what each got wrong is its own. The directions along which both
 agree that nothing changes are the symmetry (`analysis.dimension`); the held-out samples, which
 neither team has seen, judge them.
+
+Where that leaves it open, because the teams have not learned the task well enough, the generators
+that it may be are imposed on both teams, and they learn again: a symmetry that holds teaches them
+much more from as many samples (`analysis.verdict.Trial`).
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
+from lieaugmenter.analysis.bootstrap import bounds, resample
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.components import (
     LEAST_SAMPLES,
@@ -26,11 +31,14 @@ from lieaugmenter.analysis.components import (
     Components,
     components,
 )
-from lieaugmenter.analysis.dimension import DEFECT_BOUND, Bench, Dimensions
+from lieaugmenter.analysis.dimension import DEFECT_BOUND, POSSIBLE_BOUND, Bench, Dimensions
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import polarize
-from lieaugmenter.analysis.verdict import Verdict, decide, quality_of
+from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial, Verdict, decide, quality_of
+from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.engine import fit, pick_device
+from lieaugmenter.learning.objective import Objective
+from lieaugmenter.nets import MLP, ProductMLP
 from lieaugmenter.runs import RunFolder
 
 # Samples on which generators are ordered, and on which they are judged.
@@ -38,8 +46,28 @@ _SEARCHED = 2000
 _JUDGED = 2000
 # Samples on which finite elements are tested, which compares all pairs of them.
 _COMPARED = 500
+_WIDTHS = (64, 64, 64)
+# How often generators are imposed on the teams, with how many views, up to which coefficient.
+_TRIALS = 2
+_TRIAL_VIEWS = 2
+_TRIAL_RANGE = 0.5
 # Coefficients at which it is asked how far a symmetry holds, up to the range.
 _STEPS_OF_RANGE = 8
+
+
+def team_network(in_shape: Sequence[int], out_shape: Sequence[int], classes: int) -> nn.Module:
+    """The network of a team where none is asked for: smooth, because its derivatives matter.
+
+    Parameters
+    ----------
+    in_shape, out_shape
+        Shapes of one sample and of one output.
+    classes
+        Number of classes, 0 for numbers.
+    """
+    if classes:
+        return MLP(in_shape, out_shape, hidden=_WIDTHS, smooth=True)
+    return ProductMLP(in_shape, out_shape, hidden=_WIDTHS)
 
 
 class Team(nn.Module):
@@ -84,6 +112,8 @@ class Evidence:
         The teams.
     bench
         Judges other spans by the same teams and samples.
+    trial, before
+        Where generators were imposed on these teams, and helped: how much, and the evidence before.
     """
 
     dimensions: Dimensions
@@ -92,6 +122,8 @@ class Evidence:
     first: Team
     second: Team
     bench: Bench
+    trial: Trial | None = None
+    before: Evidence | None = None
 
     def holds_until(self, generator: Float[Tensor, "d d"], largest: float) -> float | None:
         """How far along exp(wL) the symmetry surely holds on held-out data, at most to `largest`.
@@ -110,6 +142,18 @@ class Evidence:
                 break
             found = w
         return found
+
+    @torch.no_grad()
+    def losses(self, y: Tensor) -> Float[Tensor, " n"]:
+        """Of each sample on which the teams are judged: the mean of what both lose."""
+        return (self._losses(self.first, y) + self._losses(self.second, y)) / 2
+
+    def _losses(self, team: Team, y: Tensor) -> Float[Tensor, " n"]:
+        predictions = torch.cat([team(piece) for piece in self.bench.pieces]).double().cpu()
+        y = y[: len(predictions)].cpu()
+        if team.classes:
+            return -predictions.gather(1, y[:, None]).squeeze(1).clamp_min(1e-12).log()
+        return (predictions.reshape(y.shape) - y).square().flatten(1).mean(1)
 
     def components(self, **options: Any) -> Components:
         """Discrete transformations, judged by the same teams; see `analysis.components`."""
@@ -170,12 +214,14 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
     """
     table, bench = evidence.dimensions, evidence.bench
     samples = batch_size(bench.samples)
-    verdict = decide(table, evidence.quality, labels=labels, samples=samples)
+    verdict = decide(table, evidence.quality, labels=labels, samples=samples, trial=evidence.trial)
     if verdict.outcome != "certified":
         none = table.generators[:0]
         return Discovery(none, None, verdict, None, evidence, largest)
     span, identity = _named(evidence, table.generators[: verdict.dimension])
-    row = bench.judge(span)
+    # Teams on which it was imposed say nothing about its defect, nor about how far it holds.
+    unimposed = evidence.before or evidence
+    row = unimposed.bench.judge(span)
     verdict = replace(verdict, defect=row.defect, upper=row.upper)
     if identity is not None:
         verdict = verdict.naming(identity)
@@ -184,7 +230,7 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
     components = evidence.components(generators=span, identity=verdict.group)
     verdict = replace(
         verdict,
-        holds_until=[evidence.holds_until(generator, largest) for generator in span],
+        holds_until=[unimposed.holds_until(generator, largest) for generator in span],
         components=components.group,
     )
     return Discovery(span, identity, verdict, components, evidence, largest)
@@ -281,27 +327,73 @@ def gather(
         "device": device,
         "resume": resume,
     }
-    teams = [
-        Team(
-            [
-                _member(
-                    make_network,
-                    (_at(x, half), y[half]),
-                    seed + members * side + i,
-                    progress=f"team {side + 1}, network {i + 1}" if progress else False,
-                    run=None if run is None else run.part(f"{side + 1}-{i + 1}"),
-                    **options,
-                )
-                for i in range(members)
-            ],
-            classes,
-        ).eval()
-        for side, half in enumerate(halves)
-    ]
-    return weigh(
-        teams[0], teams[1], x, held_out, action=action, output=output, candidates=candidates,
-        most=most, device=device, seed=seed,
-    )  # fmt: skip
+
+    def ask(part: str, imposed: Float[Tensor, "c d d"] | None = None) -> Evidence:
+        teams = [
+            Team(
+                [
+                    _member(
+                        make_network,
+                        None if imposed is None else _imposing(imposed, action, output),
+                        (_at(x, half), y[half]),
+                        seed + members * side + i,
+                        progress=f"{part}, team {side + 1}, network {i + 1}" if progress else False,
+                        run=None if run is None else run.part(f"{part}-{side + 1}-{i + 1}"),
+                        **options,
+                    )
+                    for i in range(members)
+                ],
+                classes,
+            ).eval()
+            for side, half in enumerate(halves)
+        ]
+        return weigh(
+            teams[0], teams[1], x, held_out, action=action, output=output, candidates=candidates,
+            most=most, device=device, seed=seed,
+        )  # fmt: skip
+
+    return _tried_out(ask("plain"), ask, held_out[1], labels=bool(classes))
+
+
+def _tried_out(
+    evidence: Evidence, ask: Callable[[str, Tensor], Evidence], y: Tensor, *, labels: bool
+) -> Evidence:
+    """The evidence, or that of teams on which more generators were imposed, if these help."""
+    table, least = evidence.dimensions, CERTIFIED_QUALITY["labels" if labels else "numbers"]
+    certified = table.count() if evidence.quality >= least else 0
+    proposed, tried = table.count(POSSIBLE_BOUND), evidence
+    for number in range(_TRIALS):
+        if proposed <= certified:
+            break
+        span, _ = _named(tried, tried.dimensions.generators[:proposed])
+        tried = ask(f"trial {number + 1}", span)
+        loss, upper = _share_of_loss(tried, evidence, y)
+        trial = Trial(evidence.bench.judge(span), loss, upper)
+        if trial.passed(tried.dimensions, tried.quality, labels=labels):
+            return replace(tried, trial=trial, before=evidence)
+        # The wrong ones among them can be told apart now: what is left may still help.
+        proposed = min(proposed - 1, tried.dimensions.count())
+    return evidence
+
+
+def _imposing(generators: Float[Tensor, "c d d"], action: Action, output: Action) -> LieAugmenter:
+    return LieAugmenter(
+        action,
+        output=output,
+        n_views=_TRIAL_VIEWS,
+        range=min(_TRIAL_RANGE, action.usual_range),
+        warmup_steps=0,
+        objective=Objective().losses_only(),
+        basis=generators.float().cpu(),
+    )
+
+
+def _share_of_loss(after: Evidence, before: Evidence, y: Tensor) -> tuple[float, float]:
+    """The held-out loss of teams as a share of that of others, and its 95 % upper bound."""
+    now, then = (evidence.losses(y) for evidence in (after, before))
+    weights = resample(len(now), 0)
+    share = (weights @ now) / (weights @ then).clamp_min(1e-30)
+    return float(now.mean() / then.mean().clamp_min(1e-30)), float(bounds(share)[1])
 
 
 def weigh(
@@ -339,12 +431,16 @@ def weigh(
 
 
 def _member(
-    make_network: Callable[[], nn.Module], data: tuple[Batch, Tensor], seed: int, **options: Any
+    make_network: Callable[[], nn.Module],
+    augmenter: LieAugmenter | None,
+    data: tuple[Batch, Tensor],
+    seed: int,
+    **options: Any,
 ) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = make_network()
-    fit(network, None, data, seed=seed, **options)
+    fit(network, augmenter, data, seed=seed, **options)
     return network.requires_grad_(False)
 
 

@@ -31,7 +31,7 @@ from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import entries
 from lieaugmenter.analysis.verdict import Verdict, assess, defects, quality_of
 from lieaugmenter.data.checkup import examine, non_finite_message
-from lieaugmenter.discovery import Discovery, Evidence, discover, gather
+from lieaugmenter.discovery import Discovery, Evidence, discover, gather, team_network
 from lieaugmenter.export.manifest import FORMS, Manifest, made_by
 from lieaugmenter.learning import LieAugmenter, Objective, fit
 from lieaugmenter.learning.augmenter import make_action, make_output
@@ -60,9 +60,8 @@ _TRIED_SAMPLES = 64
 _SHOWN_SAMPLES = 8
 # Larger generators are looked at in the report, not in a terminal.
 _LARGEST_PRINTED = 8
-# Teams that look for symmetries: widths, and epochs for each that is asked for. With ReLU or fewer
-# steps their derivatives were good enough for fewer tasks of the zoo.
-_TEAM_WIDTHS = (64, 64, 64)
+# Epochs of the teams that look for symmetries for each epoch that is asked for. With fewer steps
+# their derivatives were good enough for fewer tasks of the zoo.
 _TEAM_EPOCHS = 4
 # Networks other than those, such as a user's own or those of images, take longer.
 _OTHER_TEAM: dict[str, Any] = {"members": 1, "most_steps": 1500}
@@ -305,7 +304,7 @@ class _SymmetryEstimator(BaseEstimator):
         def make_network() -> nn.Module:
             if not smooth:
                 return _untrained(self._build_network(task))
-            return MLP(*_shapes(task), hidden=_TEAM_WIDTHS, smooth=True)
+            return team_network(*_shapes(task), task.classes)
 
         evidence = gather(
             make_network,

@@ -28,6 +28,8 @@ from lieaugmenter.lie.brackets import closure_residual
 
 # A span counts as a symmetry where its defect is surely below this.
 DEFECT_BOUND = 0.1
+# And may be one, worth trying, where it is surely below this.
+POSSIBLE_BOUND = 0.3
 # Brackets of symmetries are symmetries. A span whose brackets leave it by more is not the algebra,
 # even if moving along it changes little.
 CLOSURE_BOUND = 0.25

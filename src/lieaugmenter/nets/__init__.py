@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from lieaugmenter.nets.cnn import CNN as CNN
 from lieaugmenter.nets.mlp import MLP as MLP
+from lieaugmenter.nets.mlp import ProductMLP as ProductMLP
 
 if TYPE_CHECKING:
     from lieaugmenter.nets.efficientnet import EfficientNet as EfficientNet

@@ -1,4 +1,4 @@
-"""A multilayer perceptron on flattened samples."""
+"""Multilayer perceptrons on flattened samples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -48,6 +49,51 @@ class MLP(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
         return self.layers(x.flatten(1)).view(x.shape[0], *self.out_shape)
+
+
+class ProductMLP(nn.Module):
+    """A smooth perceptron whose layers also multiply: half of the units are SiLU, half products.
+
+    Quantities that symmetries keep are often made of products, such as lengths, areas and masses.
+    From few samples this network learns them better than `MLP`; sharp borders between classes it
+    learns worse.
+
+    Parameters
+    ----------
+    in_shape, out_shape
+        Shapes of one sample and of one output, without the batch axis.
+    hidden
+        Widths of the hidden layers, even numbers. A unit of the second half is a linear map times
+        the hyperbolic tangent of another, so that it cannot outgrow its inputs by much.
+
+    Examples
+    --------
+    >>> ProductMLP((3, 2), (1,))(torch.zeros(5, 3, 2)).shape
+    torch.Size([5, 1])
+    """
+
+    def __init__(
+        self,
+        in_shape: Sequence[int],
+        out_shape: Sequence[int],
+        hidden: Sequence[int] = (64, 64, 64),
+    ) -> None:
+        super().__init__()
+        if any(width % 2 for width in hidden):
+            raise ValueError(f"hidden={tuple(hidden)}: the widths must be even")
+        self.out_shape = tuple(out_shape)
+        widths = [math.prod(in_shape), *hidden]
+        self.layers = nn.ModuleList(
+            nn.Linear(before, 3 * after // 2) for before, after in pairwise(widths)
+        )
+        self.last = nn.Linear(widths[-1], math.prod(out_shape))
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+        units = x.flatten(1)
+        for layer in self.layers:
+            smooth, factor, gate = layer(units).chunk(3, dim=-1)
+            units = torch.cat([nn.functional.silu(smooth), factor * gate.tanh()], dim=-1)
+        return self.last(units).view(x.shape[0], *self.out_shape)
 
 
 def _lying(layer: nn.Linear) -> nn.Linear:
