@@ -9,7 +9,7 @@ from lieaugmenter.nets import MLP, ProductMLP
 
 
 def test_units_of_a_product_network_multiply() -> None:
-    """With the smooth half cut off, a doubled input gives nearly four times the output: x · tanh x."""
+    """With the smooth half cut off, x · tanh x is left: doubled, it is four times as large."""
     network = ProductMLP((1,), (1,), hidden=(2,))
     with torch.no_grad():
         network.layers[0].weight.copy_(torch.tensor([[0.0], [1.0], [1.0]]))

@@ -25,7 +25,7 @@ from lieaugmenter.analysis.polarization import Polarization, polarize
 from lieaugmenter.analysis.verdict import quality_of
 from lieaugmenter.baselines.augerino import AugerinoPlus
 from lieaugmenter.baselines.liegan import DISCRIMINATOR_RATE, Discriminator, LieGAN
-from lieaugmenter.discovery import discover, gather, team_network
+from lieaugmenter.discovery import Evidence, discover, gather, team_network
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.nets import CNN
 
@@ -239,9 +239,8 @@ def liegan(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
     return _record(task, game.generators.detach(), start, certified=False)
 
 
-def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
-    """What ``n_generators="auto"`` does before it trains a predictor with what it found."""
-    start = time.perf_counter()
+def _gathered(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> tuple[Evidence, float]:
+    """The evidence of ``n_generators="auto"``, and the unit of its inputs."""
     scale = float(x.square().mean().sqrt())
     x = x / scale
     data = _split(task, x, y / scale if task.output == "same" else y)
@@ -264,15 +263,27 @@ def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
         seed=seed,
         **options,
     )
-    found = discover(evidence, largest=action.usual_range, labels=bool(task.classes))
-    generators, verdict = found.span.clone(), found.verdict
-    if isinstance(action, AffineAction):
-        # Translations in the units of the data.
+    return evidence, scale
+
+
+def _in_units_of_data(task: ZooTask, generators: Tensor, scale: float) -> Tensor:
+    generators = generators.clone()
+    if isinstance(task.input_action(), AffineAction):
         generators[:, :-1, -1] *= scale
+    return generators
+
+
+def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+    """What ``n_generators="auto"`` does before it trains a predictor with what it found."""
+    start = time.perf_counter()
+    evidence, scale = _gathered(task, x, y, seed)
+    largest = task.input_action().usual_range
+    found = discover(evidence, largest=largest, labels=bool(task.classes))
+    verdict = found.verdict
     return {
         "certified": verdict.outcome == "certified",
         "dimension": verdict.dimension,
-        "generators": generators.tolist(),
+        "generators": _in_units_of_data(task, found.span, scale).tolist(),
         "name": verdict.group or "",
         "seconds": time.perf_counter() - start,
         "extra": {
@@ -287,10 +298,20 @@ def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
     }
 
 
+def ours_known(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+    """The same evidence, told how many generators there are."""
+    start = time.perf_counter()
+    evidence, scale = _gathered(task, x, y, seed)
+    generators, _ = evidence.named(_told(task))
+    generators = _in_units_of_data(task, generators, scale)
+    return _record(task, generators, start, certified=False, quality=evidence.quality)
+
+
 METHODS: dict[str, Method] = {
     "liegg-gap": Method(liegg_gap, certifies=True, told=False),
     "liegg-known": Method(liegg_known, certifies=False, told=True),
     "augerino": Method(augerino, certifies=False, told=True),
     "liegan": Method(liegan, certifies=False, told=True),
     "ours": Method(ours, certifies=True, told=False),
+    "ours-known": Method(ours_known, certifies=False, told=True),
 }

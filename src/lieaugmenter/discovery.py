@@ -143,6 +143,22 @@ class Evidence:
             found = w
         return found
 
+    def named(self, dimension: int) -> tuple[Float[Tensor, "c d d"], Identity | None]:
+        """The best generators of a dimension, each of norm √D, and what they are.
+
+        They are snapped to the exact algebra where it is not worse on held-out samples.
+        """
+        found, action = self.dimensions.generators[:dimension], self.bench.action
+        if action.dim > LARGEST_NAMED or action.rows not in (action.dim, action.dim - 1):
+            return _normalised(found, action), None
+        identity = identify(found.cpu(), rows=action.rows, space_dim=action.space_dim)
+        if identity.exact is not None:
+            exact = identity.exact.to(found)
+            before, after = (abs(self.bench.judge(span).defect) for span in (found, exact))
+            if after <= max(before, DEFECT_BOUND / 2):
+                return _normalised(exact, action), identity
+        return _normalised(found, action), identity
+
     @torch.no_grad()
     def losses(self, y: Tensor) -> Float[Tensor, " n"]:
         """Of each sample on which the teams are judged: the mean of what both lose."""
@@ -218,7 +234,7 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
     if verdict.outcome != "certified":
         none = table.generators[:0]
         return Discovery(none, None, verdict, None, evidence, largest)
-    span, identity = _named(evidence, table.generators[: verdict.dimension])
+    span, identity = evidence.named(verdict.dimension)
     # Teams on which it was imposed say nothing about its defect, nor about how far it holds.
     unimposed = evidence.before or evidence
     row = unimposed.bench.judge(span)
@@ -234,24 +250,6 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
         components=components.group,
     )
     return Discovery(span, identity, verdict, components, evidence, largest)
-
-
-def _named(
-    evidence: Evidence, found: Float[Tensor, "c d d"]
-) -> tuple[Float[Tensor, "c d d"], Identity | None]:
-    """The generators to go on with, and what they are.
-
-    Snapping to the exact algebra is kept if it is not worse on held-out samples.
-    """
-    action, bench = evidence.bench.action, evidence.bench
-    if action.dim > LARGEST_NAMED or action.rows not in (action.dim, action.dim - 1):
-        return _normalised(found, action), None
-    identity = identify(found.cpu(), rows=action.rows, space_dim=action.space_dim)
-    if identity.exact is not None:
-        exact = identity.exact.to(found)
-        if abs(bench.judge(exact).defect) <= max(abs(bench.judge(found).defect), DEFECT_BOUND / 2):
-            return _normalised(exact, action), identity
-    return _normalised(found, action), identity
 
 
 def _normalised(generators: Float[Tensor, "c d d"], action: Action) -> Float[Tensor, "c d d"]:
@@ -365,7 +363,7 @@ def _tried_out(
     for number in range(_TRIALS):
         if proposed <= certified:
             break
-        span, _ = _named(tried, tried.dimensions.generators[:proposed])
+        span, _ = tried.named(proposed)
         tried = ask(f"trial {number + 1}", span)
         loss, upper = _share_of_loss(tried, evidence, y)
         trial = Trial(evidence.bench.judge(span), loss, upper)
