@@ -15,15 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.averaging import in_chunks
-from lieaugmenter.learning.batches import Batches, LoaderBatches, TensorBatches
+from lieaugmenter.learning.batches import Batches, LoaderBatches, StreamBatches, TensorBatches
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
 from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.progress import TextProgress
+from lieaugmenter.learning.streams import Stream, as_stream
 from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.runs import RunFolder
 
@@ -60,7 +61,7 @@ class History:
 def fit(
     model: nn.Module,
     augmenter: LieAugmenter | None,
-    train: tuple[Batch, Tensor] | DataLoader[Any] | TensorBatches,
+    train: tuple[Batch, Tensor] | DataLoader[Any] | IterableDataset[Any] | Stream | TensorBatches,
     *,
     validation: tuple[Batch, Tensor] | None = None,
     epochs: int = 100,
@@ -88,8 +89,10 @@ def fit(
         The augmenter; both are trained in place and end on `device`. None trains the predictor
         alone, on the prediction loss.
     train
-        Inputs and labels, kept on the device where they fit; a DataLoader of pairs (x, y); or
-        batches made for the device, such as `PaddedBatches`.
+        Inputs and labels, kept on the device where they fit; a DataLoader of pairs (x, y), in its
+        own order; a `Stream` or an IterableDataset of pairs, which are read piece by piece and
+        shuffled as far as a buffer reaches; or batches made for the device, such as
+        `PaddedBatches`.
     validation
         Inputs and labels on which the prediction loss is recorded after every epoch.
     epochs, batch_size
@@ -147,7 +150,9 @@ def fit(
         )
     for name, data in (("train", train), ("validation", validation)):
         pair = isinstance(data, tuple | list) and len(data) == 2
-        loader = name == "train" and isinstance(data, DataLoader | TensorBatches)
+        loader = name == "train" and (
+            isinstance(data, TensorBatches) or as_stream(data) is not None
+        )
         if not (pair or loader or data is None):
             kinds = "a pair (x, y) of tensors" + (" or a DataLoader" if name == "train" else "")
             raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
@@ -159,15 +164,7 @@ def fit(
         _warn_of_batch_norm(model)
     with _forked_rng(where):
         torch.manual_seed(seed)
-        batches: Batches
-        if isinstance(train, DataLoader):
-            batches = LoaderBatches(train, device=where)
-        elif isinstance(train, TensorBatches):
-            if train.device.type != where.type:
-                raise ValueError(f"the batches are made for {train.device}, device is {where}")
-            batches = train
-        else:
-            batches = TensorBatches(*train, batch_size, seed=seed, device=where)
+        batches = _batches(train, batch_size, seed, where)
         model.to(where)
         if where.type == "cuda" and precision == "bf16":
             lay_channels_last(model)
@@ -199,6 +196,19 @@ def fit(
             if bar is not None:
                 bar.close()
         return trainer.history
+
+
+def _batches(train: Any, batch_size: int, seed: int, device: torch.device) -> Batches:
+    if isinstance(train, DataLoader):
+        return LoaderBatches(train, device=device)
+    if isinstance(train, TensorBatches):
+        if train.device.type != device.type:
+            raise ValueError(f"the batches are made for {train.device}, device is {device}")
+        return train
+    stream = as_stream(train)
+    if stream is not None:
+        return StreamBatches(stream, batch_size, seed=seed, device=device)
+    return TensorBatches(*train, batch_size, seed=seed, device=device)
 
 
 class _Trainer:
@@ -288,7 +298,7 @@ class _Trainer:
 
     def _full(self, y: Tensor) -> bool:
         """Whether a batch has the size to record; the last of an epoch may be smaller."""
-        return not isinstance(self.batches, TensorBatches) or len(y) == self.batches.size
+        return self.batches.size in (None, len(y))
 
     def _try_capture(self, x: Batch, y: Tensor) -> CapturedStep | None:
         try:
@@ -420,11 +430,11 @@ class _Trainer:
         self.saved_at = f"{self.run.checkpoint_path} (epoch {self.epoch})"
 
     def _stop(self) -> None:
-        """Leave on Ctrl-C: with tensors the checkpoint is exactly here, with a DataLoader it is
-        the end of the last epoch.
+        """Leave on Ctrl-C: the checkpoint is exactly here where the epoch can be read again, with
+        a DataLoader it is the end of the last epoch.
         """
         self._look()
-        if isinstance(self.batches, TensorBatches):
+        if self.batches.repeats:
             self._save()
         if self.run is None:
             raise KeyboardInterrupt("interrupted; no run folder was given, so nothing was kept")
