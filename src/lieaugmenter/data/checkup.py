@@ -69,8 +69,14 @@ class _NonFinite:
         )
 
 
-class _Moments:
-    """Mean and spread of each column, and the mean of products, from pieces."""
+class Moments:
+    """Mean and spread of each column, from pieces.
+
+    Attributes
+    ----------
+    count, mean, squares
+        Samples so far, their mean, and their squared distances from it, summed.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -140,7 +146,7 @@ class Survey:
 
     def __init__(self) -> None:
         self.count = 0
-        self.x_moments, self.y_moments = _Moments(), _Moments()
+        self.x_moments, self.y_moments = Moments(), Moments()
         self.labels: np.ndarray | None = np.empty(0)
         self.sample_shape: tuple[int, ...] = ()
         self.y_shape: tuple[int, ...] = ()
@@ -194,12 +200,13 @@ class Survey:
 
     def errors(self, names: Sequence[str] | None = None) -> list[Note]:
         """What makes the data unusable."""
-        found = [self._not_finite["X"].message(names, "X"), self._not_finite["y"].message(None, "y")]
+        found = [
+            self._not_finite["X"].message(names, "X"),
+            self._not_finite["y"].message(None, "y"),
+        ]
         return [Note("error", message + ".") for message in found if message]
 
-    def notes(
-        self, names: Sequence[str] | None = None, *, look_at_rank: bool = True
-    ) -> list[Note]:
+    def notes(self, names: Sequence[str] | None = None, *, look_at_rank: bool = True) -> list[Note]:
         """Remarks, most serious first; the parameters are those of `examine`."""
         notes = self.errors(names)
         if notes:

@@ -102,8 +102,10 @@ def stream_data(path: str | Path, target: str = "y") -> FileStream:
         )
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    stream = ParquetStream(path, target) if path.suffix.lower() == ".parquet" else NpyStream(
-        path, Path(target)
+    stream = (
+        ParquetStream(path, target)
+        if path.suffix.lower() == ".parquet"
+        else NpyStream(path, Path(target))
     )
     if stream.count == 0:
         raise DataError(f"{path}: the file has no rows")

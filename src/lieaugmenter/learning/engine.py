@@ -208,7 +208,8 @@ def _batches(train: Any, batch_size: int, seed: int, device: torch.device) -> Ba
     stream = as_stream(train)
     if stream is not None:
         return StreamBatches(stream, batch_size, seed=seed, device=device)
-    return TensorBatches(*train, batch_size, seed=seed, device=device)
+    x, y = train
+    return TensorBatches(x, y, batch_size, seed=seed, device=device)
 
 
 class _Trainer:

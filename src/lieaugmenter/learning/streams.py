@@ -209,4 +209,3 @@ class Reservoir:
             self._largest = self.keys[-1]
         self._kept = rows_of(self._kept, torch.from_numpy(order))
         return self._kept
-
