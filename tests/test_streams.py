@@ -11,10 +11,21 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from lieaugmenter import LieAugmenter, fit
+from lieaugmenter import (
+    InvariantAction,
+    LieAugmenter,
+    SymmetryClassifier,
+    SymmetryRegressor,
+    VectorAction,
+    fit,
+)
+from lieaugmenter.analysis.polarization import polarize
+from lieaugmenter.data.checkup import Survey, examine
+from lieaugmenter.data.files import DataError
+from lieaugmenter.data.streaming import stream_data
 from lieaugmenter.learning.batches import StreamBatches
 from lieaugmenter.learning.streams import Piece, Reservoir, Stream, as_stream, hashes
-from lieaugmenter.runs import RunFolder
+from lieaugmenter.runs import RunError, RunFolder
 
 CPU = torch.device("cpu")
 
@@ -203,3 +214,226 @@ def test_only_streams_are_streams() -> None:
     loader = as_stream(DataLoader(TensorDataset(x, y), batch_size=2))
     assert loader is not None
     assert loader.count == 4
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def save_parquet(path: Path, columns: dict[str, np.ndarray], rows: int = 100) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table(columns), path, row_group_size=rows)
+
+
+def radial(n: int) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(n, 2)) * 3
+    return x, np.hypot(x[:, 0], x[:, 1])
+
+
+def whole(stream: Stream) -> Piece:
+    pieces = list(stream.pieces())
+    assert len(pieces) > 1
+    return torch.cat([x for x, _ in pieces]), torch.cat([y for _, y in pieces])
+
+
+def test_files_give_their_rows_piece_by_piece(tmp_path: Path) -> None:
+    x, y = radial(5000)
+    save_parquet(tmp_path / "d.parquet", {"a": x[:, 0], "r": y, "b": x[:, 1]})
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    table = stream_data(tmp_path / "d.parquet", "r")
+    arrays = stream_data(tmp_path / "x.npy", str(tmp_path / "y.npy"))
+    assert table.feature_names == ["a", "b"]
+    for stream in (table, arrays):
+        assert stream.count == 5000
+        found_x, found_y = whole(stream)
+        assert torch.equal(found_x, torch.from_numpy(x).float())
+        assert torch.equal(found_y, torch.from_numpy(y).float())
+
+
+def test_pieces_of_a_file_come_in_random_order(tmp_path: Path) -> None:
+    save_parquet(tmp_path / "d.parquet", {"a": np.arange(1000.0), "y": np.arange(1000.0)})
+    stream = stream_data(tmp_path / "d.parquet")
+
+    def firsts(seed: int) -> list[float]:
+        rng = torch.Generator().manual_seed(seed)
+        return [float(y[0]) for _, y in stream.pieces(rng)]
+
+    assert sorted(firsts(0)) == [100.0 * i for i in range(10)]
+    assert firsts(0) == firsts(0) != firsts(1)
+
+
+def test_words_become_numbers_of_sorted_labels(tmp_path: Path) -> None:
+    words = np.array(["out", "in", "far"] * 1700)
+    save_parquet(tmp_path / "d.parquet", {"a": np.arange(5100.0), "y": words})
+    np.save(tmp_path / "x.npy", np.arange(5100.0)[:, None])
+    np.save(tmp_path / "y.npy", words)
+    for stream in (
+        stream_data(tmp_path / "d.parquet"),
+        stream_data(tmp_path / "x.npy", str(tmp_path / "y.npy")),
+    ):
+        assert stream.labels is not None
+        assert stream.labels[whole(stream)[1]].tolist() == words.tolist()
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "message"),
+    [
+        ({"a": [1.0], "y": [1.0]}, "z", "no column 'z'; the file has a, y"),
+        ({"a": ["one"], "y": [1.0]}, "y", "column 'a' holds"),
+        ({"y": [1.0]}, "y", "no column is left for X"),
+        ({"a": [], "y": []}, "y", "has no rows"),
+        ({"a": [1.0, 2.0], "y": [1, None]}, "y", "the target 'y' is empty in 1 rows"),
+    ],
+)
+def test_tables_that_cannot_be_streamed_are_named(
+    tmp_path: Path, columns: dict[str, list], target: str, message: str
+) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    typed = {name: pa.array(v, None if v else pa.float64()) for name, v in columns.items()}
+    parquet.write_table(pa.table(typed), tmp_path / "d.parquet")
+    with pytest.raises(DataError, match=message):
+        list(stream_data(tmp_path / "d.parquet", target).pieces())
+
+
+def test_arrays_that_cannot_be_streamed_are_named(tmp_path: Path) -> None:
+    good, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(good, np.ones((10, 3)))
+    np.save(y, np.ones(10))
+
+    def refused(x: Path, target: Path, message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            stream_data(x, str(target))
+
+    refused(good, tmp_path / "none.npy", "no such file")
+    refused(good, Path("y"), "the targets must be another one")
+    refused(tmp_path / "d.csv", y, "only .npy and .parquet")
+    np.save(tmp_path / "short.npy", np.ones(9))
+    refused(good, tmp_path / "short.npy", "10 rows")
+    np.save(tmp_path / "f.npy", np.asfortranarray(np.ones((10, 3))))
+    refused(tmp_path / "f.npy", y, "column by column")
+    np.save(tmp_path / "o.npy", np.array([{}] * 10, dtype=object), allow_pickle=True)
+    refused(tmp_path / "o.npy", y, "not a readable .npy")
+    (tmp_path / "cut.npy").write_bytes(good.read_bytes()[:-8])
+    refused(tmp_path / "cut.npy", y, "not a readable .npy")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and nothing else")
+    refused(tmp_path / "cut.parquet", y, "not a readable .parquet")
+
+
+def test_survey_of_pieces_says_what_that_of_the_whole_says() -> None:
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(500, 2)) * 1e-3 + 1e3
+    x = np.concatenate([half, -half, np.ones((500, 1))], axis=1)
+    y = rng.integers(0, 3, 500).astype(float)
+    survey = Survey()
+    for rows in np.array_split(np.arange(500), 7):
+        survey.add(x[rows], y[rows])
+    assert survey.notes() == examine(x, y)
+    assert len(survey.notes()) == 3
+    assert np.allclose(survey.x_moments.mean, x.mean(0), rtol=1e-12)
+    assert np.allclose(survey.x_moments.spread[:4], x.std(0)[:4], rtol=1e-6)
+    assert np.isclose(survey.x_moments.size, np.sqrt(np.square(x).mean()), rtol=1e-12)
+
+
+def test_survey_says_where_values_are_missing() -> None:
+    x = np.ones((100, 2))
+    x[63, 1] = np.nan
+    survey = Survey()
+    for piece in np.split(x, 4):
+        survey.add(piece, piece[:, 0])
+    assert survey.notes(["px", "py"]) == examine(x, x[:, 0], ["px", "py"])
+    assert 'column 1 ("py"); first row 63' in survey.notes(["px", "py"])[0].text
+
+
+# -- estimators ------------------------------------------------------------------------------------
+
+FAST = {"hidden": (32, 32), "epochs": 5, "lr": 5e-3, "random_state": 0, "device": "cpu"}
+
+
+def test_regressor_learns_the_same_from_a_file_as_from_arrays(tmp_path: Path) -> None:
+    x, y = radial(3000)
+    save_parquet(tmp_path / "d.parquet", {"a": x[:, 0], "b": x[:, 1], "y": y})
+    streamed = SymmetryRegressor(**FAST).fit(stream_data(tmp_path / "d.parquet"))
+    in_memory = SymmetryRegressor(**FAST).fit(x, y)
+    for model in (streamed, in_memory):
+        rotation = model.generators_[0]
+        assert abs(rotation[0, 1] - rotation[1, 0]) / np.linalg.norm(rotation) / 2**0.5 > 0.99
+    assert np.isclose(streamed.predictor_.x_scale, in_memory.predictor_.x_scale, rtol=1e-5)
+    assert torch.allclose(streamed.predictor_.y_shift, in_memory.predictor_.y_shift, rtol=1e-5)
+    assert torch.allclose(streamed.predictor_.y_scale, in_memory.predictor_.y_scale, rtol=1e-5)
+    assert streamed.n_samples_ == 3000
+    assert "600 held-out samples drawn at random" in streamed.findings().numbers["data"]
+    assert streamed.score(x, y) > 0.98
+
+
+def test_held_out_samples_are_not_trained_on() -> None:
+    x, y = ring(500)
+    seen: list[Tensor] = []
+
+    class Watching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                seen.append(x[: len(x) // 3])
+            return self.linear(x)
+
+    model = SymmetryRegressor(Watching(), epochs=1, n_views=2, random_state=0, device="cpu")
+    model.fit(Pieces(x, y))
+    trained = {tuple(row) for row in torch.cat(seen).tolist()}
+    scaled = {tuple(row) for row in (x / model.predictor_.x_scale).tolist()}
+    assert len(scaled - trained) == 100
+    assert trained < scaled
+
+
+def test_classifier_learns_from_a_shuffling_loader() -> None:
+    x, radius = ring(1500)
+    loader = DataLoader(
+        TensorDataset(x, torch.where(radius[:, 0] > 1, 7, 3)), batch_size=100, shuffle=True
+    )
+    model = SymmetryClassifier(**FAST).fit(loader)
+    assert model.classes_.tolist() == [3, 7]
+    assert model.n_samples_ == 1500
+    assert float((model.predict(x.numpy()) == np.where(radius[:, 0] > 1, 7, 3)).mean()) > 0.9
+
+
+def test_streams_that_cannot_be_learned_from_are_named() -> None:
+    x, y = ring(100)
+    regressor = SymmetryRegressor(**FAST)
+    with pytest.raises(ValueError, match="y must be left out"):
+        regressor.fit(Pieces(x, y), y.numpy())
+    with pytest.raises(ValueError, match="non-finite"):
+        regressor.fit(Pieces(x.clone().index_fill_(0, torch.tensor([70]), torch.nan), y))
+    with pytest.raises(ValueError, match="too few to hold some out"):
+        regressor.fit(Pieces(x[:3], y[:3]))
+    with pytest.raises(ValueError, match="must be whole numbers"):
+        SymmetryClassifier(**FAST).fit(Pieces(x, y[:, 0]))
+
+
+def test_resumed_stream_must_be_the_same(tmp_path: Path) -> None:
+    x, y = ring(300)
+    settings = FAST | {"epochs": 1, "run_directory": tmp_path / "run"}
+    first = SymmetryRegressor(**settings).fit(Pieces(x, y))
+    again = SymmetryRegressor(**settings).fit(Pieces(x, y, rows=70), resume=True)
+    assert np.array_equal(first.generators_, again.generators_)
+    with pytest.raises(RunError, match="was fitted on data"):
+        SymmetryRegressor(**settings).fit(Pieces(x + 1e-3, y), resume=True)
+
+
+def test_polarization_reads_batches_once_and_gives_the_same_spectrum() -> None:
+    x = torch.randn(300, 3, dtype=torch.float64)
+
+    def length(x: Tensor) -> Tensor:
+        return x.norm(dim=-1, keepdim=True)
+
+    options = {"action": VectorAction(3), "output": InvariantAction()}
+    whole = polarize(length, x, **options)
+    streamed = polarize(length, iter(x.split(70)), **options)
+    assert torch.allclose(whole.spectrum, streamed.spectrum, atol=1e-12)
+    with pytest.raises(ValueError, match="no samples"):
+        polarize(length, iter([]), **options)

@@ -25,8 +25,8 @@ _BYTES = 2**20
 # A row group is read whole; a larger one is refused.
 _LARGEST_GROUP = 2**30
 _MOST_WORDS = 10_000
-# Files that hold more than this are read piece by piece unless told otherwise.
-LARGE = 2**30
+# Tables that hold more than this are read piece by piece unless told otherwise.
+_LARGE = 2**30
 STREAMED = (".npy", ".parquet")
 
 
@@ -39,8 +39,6 @@ class FileStream(Stream):
     ----------
     sizes
         Samples of each piece.
-    n_bytes
-        Of all values, unpacked.
     feature_names
         Names of the inputs.
     labels
@@ -48,7 +46,6 @@ class FileStream(Stream):
     """
 
     sizes: Sequence[int]
-    n_bytes: int
     feature_names: list[str]
     labels: np.ndarray | None = None
 
@@ -59,6 +56,25 @@ class FileStream(Stream):
     @abstractmethod
     def piece(self, number: int) -> Piece:
         """Read one piece."""
+
+    @abstractmethod
+    def targets_of(self, number: int) -> np.ndarray:
+        """The targets of one piece as they are in the file."""
+
+    def distinct(self, most: int) -> np.ndarray | None:
+        """The different targets, sorted; None if there are more than `most`, or no single column.
+
+        Reads the targets alone.
+        """
+        found: np.ndarray | None = None
+        for number in range(len(self.sizes)):
+            targets = self.targets_of(number)
+            if targets.ndim > 1:
+                return None
+            found = np.unique(targets) if found is None else np.union1d(found, targets)
+            if len(found) > most:
+                return None
+        return found
 
     def pieces(self, rng: torch.Generator | None = None) -> Iterator[Piece]:
         n = len(self.sizes)
@@ -112,6 +128,18 @@ def stream_data(path: str | Path, target: str = "y") -> FileStream:
     return stream
 
 
+def is_large(path: Path) -> bool:
+    """Whether a file is to be read piece by piece unless told otherwise: more than 1 GiB unpacked.
+
+    An .npy always is, for there is no other reader of it.
+    """
+    if path.suffix.lower() == ".npy":
+        return True
+    with _readable_parquet(path) as file:
+        groups = range(file.metadata.num_row_groups)
+        return sum(file.metadata.row_group(i).total_byte_size for i in groups) > _LARGE
+
+
 class ParquetStream(FileStream):
     """A Parquet table, one row group after the other.
 
@@ -129,7 +157,6 @@ class ParquetStream(FileStream):
             schema, metadata = file.schema_arrow, file.metadata
             groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         self.sizes = [group.num_rows for group in groups]
-        self.n_bytes = sum(group.total_byte_size for group in groups)
         largest = max((group.total_byte_size for group in groups), default=0)
         if largest > _LARGEST_GROUP:
             raise DataError(
@@ -159,7 +186,7 @@ class ParquetStream(FileStream):
                     f"numbers. Encode words as numbers or leave the column out"
                 )
         if words:
-            self.labels = self._words()
+            self.labels = _words(self, path)
 
     def piece(self, number: int) -> Piece:
         columns = self._read(number, [*self.feature_names, *self.targets])
@@ -168,7 +195,7 @@ class ParquetStream(FileStream):
             x[:, place] = columns[name]
         first = columns[self.targets[0]]
         if self.labels is not None:
-            y = torch.from_numpy(np.searchsorted(self.labels, first))
+            y = torch.from_numpy(np.searchsorted(self.labels, first.astype(str)))
         elif len(self.targets) > 1:
             stacked = np.stack([columns[name] for name in self.targets], axis=1)
             y = torch.from_numpy(stacked.astype(np.float32))
@@ -188,13 +215,12 @@ class ParquetStream(FileStream):
                     )
             return {name: table[name].to_numpy() for name in names}
 
-    def _words(self) -> np.ndarray:
-        """The different words of the target, sorted."""
-        found: set[str] = set()
-        for number in range(len(self.sizes)):
-            found |= set(self._read(number, self.targets)[self.targets[0]].tolist())
-            _check_number_of_words(self.path, len(found))
-        return np.array(sorted(found))
+    def targets_of(self, number: int) -> np.ndarray:
+        columns = self._read(number, self.targets)
+        if len(self.targets) == 1:
+            column = columns[self.targets[0]]
+            return column.astype(str) if column.dtype == object else column
+        return np.stack([columns[name] for name in self.targets], axis=1)
 
 
 class NpyStream(FileStream):
@@ -228,25 +254,19 @@ class NpyStream(FileStream):
         n = self.x.shape[0]
         self.starts = range(0, n, rows)
         self.sizes = [min(rows, n - start) for start in self.starts]
-        self.n_bytes = n * (self.x.row_bytes + self.y.row_bytes)
         self.feature_names = [f"x{i + 1}" for i in range(self.x.shape[-1])]
         if self.y.dtype.kind in "US":
             if len(self.y.shape) > 1:
                 raise DataError(f"{target}: words of shape {self.y.shape}; labels must be (N,)")
-            self.labels = self._words()
+            self.labels = _words(self, target)
 
     def piece(self, number: int) -> Piece:
         start, count = self.starts[number], self.sizes[number]
         x = torch.from_numpy(self.x.rows(start, count).astype(np.float32))
-        return x, self._targets(self.y.rows(start, count))
+        return x, self._targets(self.targets_of(number))
 
-    def _words(self) -> np.ndarray:
-        """The different words of the targets, sorted."""
-        found = np.empty(0, dtype=self.y.dtype)
-        for start, count in zip(self.starts, self.sizes, strict=True):
-            found = np.union1d(found, self.y.rows(start, count))
-            _check_number_of_words(self.y.path, len(found))
-        return found
+    def targets_of(self, number: int) -> np.ndarray:
+        return self.y.rows(self.starts[number], self.sizes[number])
 
     def _targets(self, y: np.ndarray) -> Tensor:
         if self.labels is not None:
@@ -291,11 +311,14 @@ class _Npy:
         return np.array(np.memmap(self.path, self.dtype, "r", offset=place, shape=shape))
 
 
-def _check_number_of_words(path: Path, count: int) -> None:
-    if count > _MOST_WORDS:
+def _words(stream: FileStream, path: Path) -> np.ndarray:
+    """The different words of the targets, sorted."""
+    found = stream.distinct(_MOST_WORDS)
+    if found is None:
         raise DataError(
             f"{path}: the target has more than {_MOST_WORDS} different words, which are no classes"
         )
+    return found
 
 
 def _kind(arrow_type: Any) -> str:
