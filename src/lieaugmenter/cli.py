@@ -42,11 +42,25 @@ from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.export import manifest_of_run, save_manifest
 from lieaugmenter.learning import Objective, TrainingDiverged
 from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.learning.distributed import (
+    is_lost_connection,
+    joined,
+    number_from_first,
+    process_count,
+    wait_for_all,
+)
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import write_report
-from lieaugmenter.runs import RunError, RunFolder, read_json, write_atomically, write_json
+from lieaugmenter.runs import (
+    RunError,
+    RunFolder,
+    process_number,
+    read_json,
+    write_atomically,
+    write_json,
+)
 
 ABOVE_LIMIT = 1
 BAD_INPUT = 2
@@ -220,7 +234,7 @@ def resume(run: Path, *, json: Json = False, strict: Strict = False) -> int:
     """
     folder = RunFolder.open(run)
     if folder.finished:
-        _complain(f"{run} is finished; nothing to do")
+        _remark(f"{run} is finished; nothing to do")
         return _conclude(Findings.load(folder), folder, as_json=json, strict=strict)
     return _run(folder, _request_of(folder), resume=True, as_json=json, strict=strict)
 
@@ -476,11 +490,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Words after the program's name; those of the process unless given.
     """
     try:
-        code = app(
-            sys.argv[1:] if arguments is None else list(arguments),
-            exit_on_error=False,
-            result_action="return_value",
-        )
+        with joined():
+            code = app(
+                sys.argv[1:] if arguments is None else list(arguments),
+                exit_on_error=False,
+                result_action="return_value",
+            )
     except CycloptsError:
         # cyclopts has printed its message.
         code = BAD_INPUT
@@ -489,6 +504,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = BAD_INPUT
     except (MemoryError, torch.OutOfMemoryError) as error:
         _complain(f"not enough memory: {error}. Try fewer --views, or a smaller data set")
+        code = BAD_INPUT
+    except RuntimeError as error:
+        if not is_lost_connection(error):
+            raise
+        _complain("another process of this run has ended; its message says why")
         code = BAD_INPUT
     except KeyboardInterrupt as stop:
         _complain(str(stop) or "interrupted")
@@ -516,7 +536,7 @@ def _start(folder: RunFolder, request: dict[str, Any], *, as_json: bool, strict:
 
 def _clear_if_nothing_began(folder: RunFolder) -> None:
     """Leave no folder behind a request that was refused, so that its name can be used again."""
-    if not folder.config_path.exists():
+    if process_number() == 0 and not folder.config_path.exists():
         (folder.path / "command.json").unlink(missing_ok=True)
         folder.path.rmdir()
 
@@ -548,7 +568,7 @@ def _run(
     resume = resume and folder.config_path.exists()
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: _complain(f"note: {message}")
+        warnings.showwarning = lambda message, *_, **__: _remark(f"note: {message}")
         try:
             estimator.fit(x, y, resume=resume)
         except KeyboardInterrupt:
@@ -556,6 +576,7 @@ def _run(
                 f"interrupted; continue with: lieaugmenter resume {folder.path}"
             ) from None
     finish(estimator).save(folder)
+    wait_for_all()
     return _conclude(Findings.load(folder), folder, as_json=as_json, strict=strict)
 
 
@@ -766,7 +787,7 @@ _OPTION_NAMES = {
 
 def _conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: bool) -> int:
     page = folder.path / "report.html"
-    if not page.exists():
+    if process_number() == 0 and not page.exists():
         write_report(findings, page)
     result = {
         "run": str(folder.path),
@@ -803,13 +824,15 @@ def _make_folder(path: Path) -> None:
 def _new_folder(asked: Path | None, name: str) -> RunFolder:
     """The folder asked for if it is free; else the first free one of that name in runs/."""
     if asked is not None:
-        RunFolder.ensure_new(asked)
+        if process_number() == 0:
+            RunFolder.ensure_new(asked)
         return RunFolder(asked)
-    for number in count(1):
-        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        if not path.exists():
-            return RunFolder(path)
-    raise AssertionError("count() does not end")
+
+    def path(number: int) -> Path:
+        return Path("runs") / (name if number == 1 else f"{name}-{number}")
+
+    free = next(number for number in count(1) if not path(number).exists())
+    return RunFolder(path(number_from_first(free)))
 
 
 def _task_of(y: np.ndarray, asked: str) -> str:
@@ -903,6 +926,8 @@ def _shown(value: Any) -> str:
 
 
 def _answer(result: dict[str, Any], *, as_json: bool, text: str) -> None:
+    if process_number() > 0:
+        return
     if as_json:
         print(jsonlib.dumps(result, indent=2, ensure_ascii=False))
     else:
@@ -910,7 +935,14 @@ def _answer(result: dict[str, Any], *, as_json: bool, text: str) -> None:
 
 
 def _complain(message: str) -> None:
-    Console(stderr=True).print(f"lieaugmenter: {message}", markup=False, soft_wrap=True)
+    who = "" if process_count() == 1 else f" (process {process_number() + 1})"
+    Console(stderr=True).print(f"lieaugmenter{who}: {message}", markup=False, soft_wrap=True)
+
+
+def _remark(message: str) -> None:
+    """Something to know that is no error: once, however many processes find it."""
+    if process_number() == 0:
+        _complain(message)
 
 
 def _console() -> Console:

@@ -36,6 +36,7 @@ from lieaugmenter.discovery import SEARCHED, Discovery, Evidence, discover, gath
 from lieaugmenter.export.manifest import FORMS, Manifest, made_by
 from lieaugmenter.learning import LieAugmenter, Objective, fit
 from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.learning.distributed import from_first, number_from_first
 from lieaugmenter.learning.engine import History, pick_device
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.learning.streams import Reservoir, Stream, as_stream, hashes
@@ -112,6 +113,13 @@ class _Given:
 
     generators: Tensor
     range: float | None
+
+    @classmethod
+    def by(cls, discovery: Discovery) -> _Given:
+        """What was discovered; by the first process, where there are several."""
+        reach = discovery.reach()
+        known = from_first(torch.tensor([] if reach is None else [reach]))
+        return cls(from_first(discovery.span.cpu()), float(known) if len(known) else None)
 
 
 class _SymmetryEstimator(BaseEstimator):
@@ -317,7 +325,7 @@ class _SymmetryEstimator(BaseEstimator):
         self._build(task, seed)
         run = self._open_run(task.data, seed, resume)
         discovery = self._discover(task, seed) if self.n_generators == "auto" else None
-        given = None if discovery is None else _Given(discovery.span.cpu(), discovery.reach())
+        given = None if discovery is None else _Given.by(discovery)
         trained = [
             self._train(task, seed + number, self._folder_of_seed(run, number), resume, given)
             for number in np.arange(self.n_seeds).tolist()
@@ -479,7 +487,7 @@ class _SymmetryEstimator(BaseEstimator):
         """The seed of the first training run; that of the run being resumed, however it came."""
         if resume and self.run_directory is not None:
             return int(RunFolder.open(self.run_directory).config()["seed"])
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return number_from_first(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
     def _save_predictor(self, run: RunFolder) -> None:
         """The network with the scales it needs to predict."""

@@ -26,8 +26,18 @@ class RunError(ValueError):
     """A run folder that cannot be used, with a message that says why and what to do."""
 
 
+def process_number() -> int:
+    """Which of the processes that train together this is; 0 where it is the only one."""
+    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write to a temporary name in the same folder, then rename: readers see all or nothing."""
+    """Write to a temporary name in the same folder, then rename: readers see all or nothing.
+
+    Of several processes that train together only the first writes.
+    """
+    if process_number() > 0:
+        return
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -123,7 +133,8 @@ class RunFolder:
     @classmethod
     def create(cls, path: str | Path, config: Mapping[str, Any]) -> RunFolder:
         """A new run; a folder that holds a run already is never overwritten."""
-        cls.ensure_new(path)
+        if process_number() == 0:
+            cls.ensure_new(path)
         run = cls(path)
         try:
             write_json(run.config_path, {"schema": SCHEMA, **config})

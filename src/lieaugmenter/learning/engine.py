@@ -22,11 +22,19 @@ from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.averaging import in_chunks
 from lieaugmenter.learning.batches import Batches, LoaderBatches, StreamBatches, TensorBatches
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
+from lieaugmenter.learning.distributed import (
+    SharedLoss,
+    alike,
+    any_process,
+    mean_over_processes,
+    number_from_first,
+    process_count,
+)
 from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.learning.streams import Stream, as_stream
 from lieaugmenter.learning.unaugmented import Unaugmented
-from lieaugmenter.runs import RunFolder
+from lieaugmenter.runs import RunFolder, process_number
 
 PRECISIONS = ("bf16", "float32")
 SCHEDULES = ("constant", "cosine")
@@ -80,6 +88,9 @@ def fit(
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> History:
     """Train a predictor and an augmenter together by the multi-task objective.
+
+    Several processes that were started together, see `distributed`, share every batch: they must
+    call this with the same arguments, and end with the same numbers as one of them alone would.
 
     Parameters
     ----------
@@ -159,6 +170,7 @@ def fit(
     if resume and run is None:
         raise ValueError("resume=True needs run=, the folder to continue from")
     learner = Unaugmented() if augmenter is None else augmenter
+    seed, together = number_from_first(seed), process_count() > 1
     where = pick_device(device)
     if learner.mixes_views:
         _warn_of_batch_norm(model)
@@ -175,12 +187,14 @@ def fit(
         trainer.epochs, trainer.lr, trainer.schedule = epochs, lr, schedule
         trainer.precision, trainer.run, trainer.on_epoch = precision, run, on_epoch
         # A rate that is a plain number would be frozen into the graph.
-        trainer.capture = capture and where.type == "cuda" and optimizer is None
+        trainer.capture = capture and where.type == "cuda" and optimizer is None and not together
         trainer.validation = validation
         if compile:
             trainer.compiled = torch.compile(model, dynamic=False)
         if resume:
             trainer.restore()
+        if together:
+            trainer.shared = SharedLoss(model, learner, trainer.predict)
         if learner.sampler.warmup_steps > epochs * len(batches):
             warnings.warn(
                 f"the range grows over {learner.sampler.warmup_steps} steps, but training has "
@@ -188,7 +202,8 @@ def fit(
                 stacklevel=2,
             )
         label = progress if isinstance(progress, str) else "fit"
-        bar = TextProgress(epochs * len(batches), label) if progress else None
+        shown = progress and process_number() == 0
+        bar = TextProgress(epochs * len(batches), label) if shown else None
         try:
             with _fastest_convolutions(compile), _graceful_interrupt() as interrupted:
                 trainer.train(bar, interrupted)
@@ -245,7 +260,11 @@ class _Trainer:
         self.graphs: list[CapturedStep] = []
         # The model as full batches see it.
         self.compiled: Callable[[Batch], Tensor] = model
+        # And as the batch at hand sees it.
+        self.network: Callable[[Batch], Tensor] = model
         self.saved_at: str | None = None
+        # The loss, where other processes have a part in it.
+        self.shared: SharedLoss | None = None
 
     def train(self, bar: TextProgress | None, interrupted: Callable[[], bool]) -> None:
         self.model.train()
@@ -261,7 +280,7 @@ class _Trainer:
                     if bar is not None:
                         done = self.epoch * len(self.batches) + self.step
                         bar.update(done, self._means())
-                if interrupted():
+                if self._agreed(interrupted()):
                     self.seconds += time.monotonic() - started
                     self._stop()
             self._look()
@@ -269,6 +288,12 @@ class _Trainer:
             self._end_epoch()
             if bar is not None:
                 bar.update(self.epoch * len(self.batches), self._shown())
+
+    def _agreed(self, asked: bool) -> bool:
+        """Whether to stop here; processes ask each other when they look, to stop at one step."""
+        if self.shared is None:
+            return asked
+        return not self.recent and any_process(asked)
 
     def _one_step(self, x: Batch, y: Tensor) -> None:
         if self.capture:
@@ -284,11 +309,19 @@ class _Trainer:
 
     def _eager_step(self, x: Batch, y: Tensor) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
-        network = self.compiled if self._full(y) else self.model
-        loss = self.augmenter.loss(lambda joined: self._forward(joined, network), x, y)
+        self.network = self.compiled if self._full(y) else self.model
+        if self.shared is not None:
+            loss, terms = self.shared(x, y)
+        else:
+            loss = self.augmenter.loss(self.predict, x, y)
+            terms = loss.parts.values_tensor
         loss.backward()
         self.optimizer.step()
-        return loss.parts.values_tensor
+        return terms
+
+    def predict(self, x: Batch) -> Tensor:
+        """What the model makes of the batch at hand, in the precision asked for."""
+        return self._forward(x, self.network)
 
     def _forward(self, x: Batch, network: Callable[[Batch], Tensor]) -> Tensor:
         if self.precision == "float32":
@@ -329,6 +362,8 @@ class _Trainer:
         if not self.recent:
             return
         block = torch.stack(self.recent).cpu().double()
+        if self.shared is not None:
+            block = mean_over_processes(block)
         first_step = self.step - len(self.recent)
         self.recent.clear()
         bad = ~block.isfinite()
@@ -364,6 +399,11 @@ class _Trainer:
         }
 
     def _end_epoch(self) -> None:
+        if self.shared is not None and not alike(self.augmenter.generators.detach()):
+            raise RuntimeError(
+                f"after epoch {self.epoch + 1} the generators differ between processes; they must "
+                f"run the same versions on the same data"
+            )
         record: dict[str, Any] = {"epoch": self.epoch + 1, **self._means()}
         record["lr"] = float(self.optimizer.param_groups[0]["lr"])
         record["range"] = float(self.augmenter.sampler.ranges().max())
