@@ -24,7 +24,13 @@ def fenced(text: str, language: str) -> list[str]:
 def python_blocks() -> list[tuple[str, str]]:
     return [
         (f"{name}-{number}", code)
-        for name in ("README.md", "docs/guide.md", "docs/export.md", "docs/check.md")
+        for name in (
+            "README.md",
+            "docs/guide.md",
+            "docs/export.md",
+            "docs/check.md",
+            "docs/scale.md",
+        )
         for number, code in enumerate(fenced((ROOT / name).read_text(encoding="utf-8"), "python"))
     ]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,8 +142,6 @@ def test_interrupted_stream_resumes_to_the_bit(tmp_path: Path) -> None:
             def forward(self, x: Tensor) -> Tensor:
                 Stops.calls += 1
                 if Stops.calls == stop_after:
-                    import signal
-
                     signal.raise_signal(signal.SIGINT)
                 return self.model(x)
 
@@ -437,3 +439,81 @@ def test_polarization_reads_batches_once_and_gives_the_same_spectrum() -> None:
     assert torch.allclose(whole.spectrum, streamed.spectrum, atol=1e-12)
     with pytest.raises(ValueError, match="no samples"):
         polarize(length, iter([]), **options)
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict, str]:
+    from lieaugmenter.cli import main
+
+    with pytest.raises(SystemExit) as done:
+        main([*words, "--json"])
+    out, err = capsys.readouterr()
+    return done.value.code, json.loads(out) if out else {}, err  # pyright: ignore
+
+
+def test_discover_and_resume_read_a_table_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, y = radial(1000)
+    save_parquet(Path("d.parquet"), {"a": x[:, 0], "b": x[:, 1], "y": y})
+    words = ["discover", "d.parquet", "--stream", "--generators", "1", "--epochs", "1"]
+    code, found, _ = call(capsys, *words, "--views", "2")
+    assert code == 0
+    assert found["numbers"]["data"].startswith("read piece by piece; judged on 200 held-out")
+    assert "--stream" in Path("runs/d/report.html").read_text()
+    Path("runs/d/verdict.json").unlink()
+    code, again, _ = call(capsys, "resume", "runs/d")
+    assert code == 0
+    assert again["generators"] == found["generators"]
+
+
+def test_discover_takes_two_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, y = radial(400)
+    np.save("x.npy", x)
+    np.save("y.npy", np.where(y > 3, "out", "in"))
+    words = ["discover", "x.npy", "--target", "y.npy", "--generators", "1", "--epochs", "1"]
+    code, found, _ = call(capsys, *words)
+    assert code == 0
+    assert found["numbers"]["task"] == "2 classes"
+    code, _, err = call(capsys, "discover", "x.npy")
+    assert code == 2
+    assert "the targets must be another one: --target y.npy" in err
+    x[3] = np.nan
+    np.save("x.npy", x)
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert "X has 2 non-finite values" in err
+    assert not Path("runs/x-2").exists()
+
+
+def test_doctor_says_the_same_of_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, _ = radial(300)
+    save_parquet(Path("d.parquet"), {"a": x[:, 0], "b": x[:, 1], "c": -x[:, 0], "y": x[:, 1] > 0})
+    (_, streamed, _), (_, whole, _) = (
+        call(capsys, "doctor", "d.parquet", *how) for how in (["--stream"], [])
+    )
+    assert [note["text"] for note in whole["notes"]]
+    for key in ("notes", "task", "actions"):
+        assert streamed[key] == whole[key]
+    assert streamed["X"]["shape"] == whole["X"]["shape"] == [300, 3]
+
+
+def test_memory_stays_when_there_are_ten_times_as_many_samples(tmp_path: Path) -> None:
+    """A small part of benchmarks/memory.py: 77 MB beside 8, which read whole would show."""
+    script = Path(__file__).parent.parent / "benchmarks" / "memory.py"
+    out = tmp_path / "memory.json"
+    words = ["--samples", "60000", "--ways", "estimator, .npy", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, str(script), *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(out.read_text())["ways"]["estimator, .npy"]["ratio"] <= 1.1
