@@ -28,7 +28,8 @@ class RunError(ValueError):
 
 def process_number() -> int:
     """Which of the processes that train together this is; 0 where it is the only one."""
-    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_rank() if together else 0
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

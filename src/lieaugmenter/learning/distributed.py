@@ -52,7 +52,7 @@ def joined() -> Iterator[None]:
 
 def process_count() -> int:
     """How many processes train together; 1 where there is just this one."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def wait_for_all() -> None:

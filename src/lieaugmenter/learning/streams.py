@@ -179,7 +179,7 @@ class Reservoir:
         self.most, self.most_bytes, self.seed = most, most_bytes, seed
         self.keys = np.empty(0, dtype=np.uint64)
         self._largest = np.uint64(2**64 - 1)
-        self._kept: Piece | None = None
+        self._pieces: list[Piece] = []
 
     def add(self, x: Batch, y: Tensor, keys: np.ndarray | None = None) -> None:
         """Look at a piece; `keys` are its hashes, where they are known."""
@@ -187,25 +187,23 @@ class Reservoir:
         chosen = np.flatnonzero(keys <= self._largest)
         if not len(chosen):
             return
-        piece = rows_of((x, y), torch.from_numpy(chosen))
-        self._kept = piece if self._kept is None else joined([self._kept, piece])
+        self._pieces.append(rows_of((x, y), torch.from_numpy(chosen)))
         self.keys = np.concatenate([self.keys, keys[chosen]])
         if len(self.keys) > 2 * self._room:
             self.settle()
 
     @property
     def _room(self) -> int:
-        assert self._kept is not None
-        row = sum(t[:1].numel() * t.element_size() for t in tensors_of(self._kept[0]))
+        row = sum(t[:1].numel() * t.element_size() for t in tensors_of(self._pieces[0][0]))
         return max(1, min(self.most, self.most_bytes // max(row, 1)))
 
     def settle(self) -> Piece:
         """The subset, in the order of its hashes, which is a random one."""
-        if self._kept is None:
+        if not self._pieces:
             raise ValueError("the data have no samples")
         order = np.argsort(self.keys, kind="stable")[: self._room]
         self.keys = self.keys[order]
         if len(order) == self._room:
             self._largest = self.keys[-1]
-        self._kept = rows_of(self._kept, torch.from_numpy(order))
-        return self._kept
+        self._pieces = [rows_of(joined(self._pieces), torch.from_numpy(order))]
+        return self._pieces[0]
