@@ -218,6 +218,7 @@ def run(device: torch.device, rounds: int) -> dict[str, Any]:
 def draw(content: dict[str, Any], path: Path) -> None:
     """Times on the left, memory on the right, a row for each curve."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
 
     shown = content["curves"]
     figure = Figure(figsize=(8.0, 2.3 * len(shown)), layout="constrained")
@@ -229,6 +230,14 @@ def draw(content: dict[str, Any], path: Path) -> None:
                 axis.plot(values, [point[key] for point in points], style, label=label)
             axis.set(xscale="log", yscale="log", xlabel=curve, ylabel=f"{unit} a step")
             axis.set_xticks(values, [str(v) for v in values])
+            lowest, highest = (
+                pick(point[key] for point in points for key in (ours, f"plain_{ours}"))
+                for pick in (min, max)
+            )
+            # Room around, so that noise on a flat curve looks like noise.
+            axis.set_ylim(lowest / 1.5, highest * 1.5)
+            axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.yaxis.set_major_formatter("{x:g}")
             axis.minorticks_off()
     grid[0, 0].legend(frameon=False)
     figure.savefig(path, dpi=110)
