@@ -151,7 +151,7 @@ def child(way: str, folder: str, n: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--samples", type=int, default=200_000)
+    parser.add_argument("--samples", type=int, default=100_000)
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
