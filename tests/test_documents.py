@@ -30,6 +30,7 @@ def python_blocks() -> list[tuple[str, str]]:
             "docs/export.md",
             "docs/check.md",
             "docs/faults.md",
+            "docs/scale.md",
         )
         for number, code in enumerate(fenced((ROOT / name).read_text(encoding="utf-8"), "python"))
     ]

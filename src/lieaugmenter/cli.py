@@ -30,10 +30,11 @@ import lieaugmenter
 from lieaugmenter.analysis.audit import audit
 from lieaugmenter.analysis.compare import absolute_cosine, frobenius_projection
 from lieaugmenter.analysis.models import load_model
-from lieaugmenter.data.checkup import examine, non_finite_message
+from lieaugmenter.data.checkup import Note, Survey, examine, non_finite_message
 from lieaugmenter.data.dynamics import FEATURES, TwoBody, two_body
-from lieaugmenter.data.files import DataError, Table, read_data
+from lieaugmenter.data.files import DataError, read_data
 from lieaugmenter.data.images import digits
+from lieaugmenter.data.streaming import STREAMED, FileStream, is_large, stream_data
 from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.catalogue import EXPERIMENTS, find_experiment
 from lieaugmenter.experiments.results import summary, write_results
@@ -41,8 +42,16 @@ from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.export import manifest_of_run, save_manifest
 from lieaugmenter.learning import Objective, TrainingDiverged
 from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.learning.distributed import joined
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN
+from lieaugmenter.processes import (
+    is_lost_connection,
+    number_from_first,
+    process_count,
+    process_number,
+    wait_for_all,
+)
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import write_report
 from lieaugmenter.runs import (
@@ -81,6 +90,13 @@ Folder = Annotated[
 ]
 Size = Annotated[
     int | None, Parameter(help="Side in pixels to resize images to; they must be of one size else.")
+]
+Stream = Annotated[
+    bool | None,
+    Parameter(
+        help="Read the file piece by piece instead of whole; unless given, an .npy, and a .parquet "
+        "that holds more than 1 GiB."
+    ),
 ]
 Action = Literal["vector", "points", "affine", "fourvector", "image"]
 # What the demo can show, and for how many epochs it trains unless told.
@@ -134,11 +150,13 @@ def discover(
     generators: int | Literal["auto"] | None = None,
     blocks: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     epochs: int = 50,
+    batch_size: int = 64,
     views: int = 10,
     range: float | None = None,
     seeds: int = 1,
     seed: int = 0,
     size: Size = None,
+    stream: Stream = None,
     device: str = "auto",
     out: Folder = None,
     json: Json = False,
@@ -149,10 +167,11 @@ def discover(
     Parameters
     ----------
     data
-        An .npz with X and the target, a .csv or .parquet table, or a folder, .zip or .tar of class
-        folders of images.
+        An .npz with X and the target, a .csv or .parquet table, an .npy with X, or a folder, .zip
+        or .tar of class folders of images.
     target
-        Name of the target array or column; several columns separated by commas.
+        Name of the target array or column; several columns separated by commas. For an .npy the
+        other .npy, with the targets.
     action
         How elements move X.
     output
@@ -166,6 +185,8 @@ def discover(
         Sizes of blocks of features that may mix, for example 2 2 2 2.
     epochs
         Length of training.
+    batch_size
+        Samples of a step, of all processes together.
     views
         Transformed copies of each sample.
     range
@@ -182,15 +203,17 @@ def discover(
     request = {
         "command": "discover",
         "data": str(data.resolve()),
-        "target": target,
+        "target": str(Path(target).resolve()) if data.suffix == ".npy" else target,
         "task": task,
         "size": size,
+        "stream": stream,
         "parameters": {
             "action": action,
             "output": output,
             "n_generators": usual if generators is None else generators,
             "blocks": blocks,
             "epochs": epochs,
+            "batch_size": batch_size,
             "n_views": views,
             "range": range,
             "n_seeds": seeds,
@@ -216,7 +239,7 @@ def resume(run: Path, *, json: Json = False, strict: Strict = False) -> int:
         return _run(folder, _request_of(folder), resume=False, as_json=json, strict=strict)
     folder = RunFolder.open(run)
     if folder.finished:
-        _complain(f"{run} is finished; nothing to do")
+        _remark(f"{run} is finished; nothing to do")
         return _conclude(Findings.load(folder), folder, as_json=json, strict=strict)
     return _run(folder, _request_of(folder), resume=True, as_json=json, strict=strict)
 
@@ -281,29 +304,43 @@ def export(
 
 
 @app.command
-def doctor(data: Path, *, target: str = "y", size: Size = None, json: Json = False) -> int:
+def doctor(
+    data: Path,
+    *,
+    target: str = "y",
+    size: Size = None,
+    stream: Stream = None,
+    json: Json = False,
+) -> int:
     """Look at a data set before learning from it: shapes, rank, scaling, what fits.
 
     Parameters
     ----------
     data
-        An .npz with X and the target, a .csv or .parquet table, or a folder, .zip or .tar of class
-        folders of images.
+        An .npz with X and the target, a .csv or .parquet table, an .npy with X, or a folder, .zip
+        or .tar of class folders of images.
     target
-        Name of the target array or column.
+        Name of the target array or column; for an .npy the other .npy, with the targets.
     """
-    table = read_data(data, target, size=size)
-    notes = examine(table.x, table.y, table.feature_names)
-    actions = _fitting_actions(table.x)
+    pieces = _stream_of(data, target, stream, size)
+    if pieces is not None:
+        x_shape, y_shape, types, task, notes = _look_through(pieces)
+    else:
+        table = read_data(data, target, size=size)
+        x_shape, y_shape = table.x.shape, table.y.shape
+        types = (str(table.x.dtype), str(table.y.dtype))
+        task = _task_or_question(table.y)
+        notes = examine(table.x, table.y, table.feature_names)
+    actions = _fitting_actions(x_shape)
     facts = {
-        "X": {"shape": list(table.x.shape), "dtype": str(table.x.dtype)},
-        target: {"shape": list(table.y.shape), "dtype": str(table.y.dtype)},
-        "task": _task_or_question(table.y),
+        "X": {"shape": list(x_shape), "dtype": types[0]},
+        target: {"shape": list(y_shape), "dtype": types[1]},
+        "task": task,
         "actions": actions,
         "notes": [asdict(note) for note in notes],
     }
     lines = [
-        f"X: {table.x.shape} {table.x.dtype}   {target}: {table.y.shape} {table.y.dtype}",
+        f"X: {x_shape} {types[0]}   {target}: {y_shape} {types[1]}",
         f"task: {facts['task']}   actions that fit: {', '.join(actions)}",
         *(f"{note.level}: {note.text}" for note in notes),
     ]
@@ -421,6 +458,8 @@ def reproduce(
         lines = [f"{key}: {EXPERIMENTS[key].title}\n    {', '.join(found[key])}" for key in found]
         _answer(found, as_json=json, text="\n".join(lines))
         return 0
+    if process_count() > 1:
+        raise ValueError("reproduce trains in one process: start it without torchrun")
     experiment = find_experiment(name)
     chosen = [experiment.method(m) for m in methods] if methods else list(experiment.methods)
     if seeds < 1:
@@ -458,11 +497,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Words after the program's name; those of the process unless given.
     """
     try:
-        code = app(
-            sys.argv[1:] if arguments is None else list(arguments),
-            exit_on_error=False,
-            result_action="return_value",
-        )
+        with joined():
+            code = app(
+                sys.argv[1:] if arguments is None else list(arguments),
+                exit_on_error=False,
+                result_action="return_value",
+            )
     except CycloptsError:
         # cyclopts has printed its message.
         code = BAD_INPUT
@@ -472,6 +512,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = BAD_INPUT
     except (MemoryError, torch.OutOfMemoryError) as error:
         _complain(f"not enough memory: {error}. Try fewer --views, or a smaller data set")
+        code = BAD_INPUT
+    except RuntimeError as error:
+        if not is_lost_connection(error):
+            raise
+        _complain("another process of this run has ended; its message says why")
         code = BAD_INPUT
     except KeyboardInterrupt as stop:
         _complain(str(stop) or "interrupted")
@@ -513,29 +558,38 @@ def _request_of(folder: RunFolder) -> dict[str, Any]:
     return request
 
 
+# An estimator, the inputs and targets to fit it on (a stream has both), and what to make of it.
+Prepared = tuple[Any, np.ndarray | FileStream, np.ndarray | None, Callable[[Any], Findings]]
+
+
 def _run(
     folder: RunFolder, request: dict[str, Any], *, resume: bool, as_json: bool, strict: bool
 ) -> int:
     estimator, x, y, finish = _prepare(folder, request)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: _complain(f"note: {message}")
+        warnings.showwarning = lambda message, *_, **__: _remark(f"note: {message}")
         try:
             estimator.fit(x, y, resume=resume, findings=finish)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"interrupted; continue with: lieaugmenter resume {folder.path}"
             ) from None
+    # The first process has written what all of them read here.
+    wait_for_all()
     return _conclude(Findings.load(folder), folder, as_json=as_json, strict=strict)
 
 
-def _prepare(
-    folder: RunFolder, request: dict[str, Any]
-) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+def _prepare(folder: RunFolder, request: dict[str, Any]) -> Prepared:
     """The estimator, its data, and what to make of it once fitted."""
     if request["command"] == "demo":
         return _prepare_demo(folder, request)
-    table = read_data(request["data"], request["target"], size=request.get("size"))
+    path, target, size = Path(request["data"]), request["target"], request.get("size")
+    stream = _stream_of(path, target, request.get("stream"), size)
+    if stream is not None:
+        task = request["task"] if request["task"] != "auto" else _task_of_stream(stream)
+        return _prepare_discovery(folder, request, stream, None, task, stream.feature_names)
+    table = read_data(path, target, size=size)
     errors = [
         note.text
         for note in examine(table.x, table.y, table.feature_names)
@@ -549,12 +603,12 @@ def _prepare(
         and request["parameters"]["action"] != "image"
     ):
         raise DataError(f"{request['data']}: holds images; say so with --action image")
-    return _prepare_discovery(folder, request, table)
+    names = table.feature_names if table.x.ndim < 4 else None
+    task = _task_of(table.y, request["task"])
+    return _prepare_discovery(folder, request, table.x, table.y, task, names)
 
 
-def _prepare_demo(
-    folder: RunFolder, request: dict[str, Any]
-) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+def _prepare_demo(folder: RunFolder, request: dict[str, Any]) -> Prepared:
     if request.get("task") == "digits":
         return _prepare_digits(folder, request)
     task = two_body(seed=request["seed"])
@@ -606,9 +660,7 @@ def _orbit_findings(fitted: Any, task: TwoBody, request: dict[str, Any]) -> Find
     )
 
 
-def _prepare_digits(
-    folder: RunFolder, request: dict[str, Any]
-) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+def _prepare_digits(folder: RunFolder, request: dict[str, Any]) -> Prepared:
     # The estimator holds out a part of its own.
     task = digits(1_400, 1, seed=request["seed"])
     estimator = lieaugmenter.SymmetryClassifier(
@@ -692,14 +744,18 @@ def _demo_findings(
 
 
 def _prepare_discovery(
-    folder: RunFolder, request: dict[str, Any], table: Table
-) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+    folder: RunFolder,
+    request: dict[str, Any],
+    x: np.ndarray | FileStream,
+    y: np.ndarray | None,
+    task: str,
+    names: list[str] | None,
+) -> Prepared:
     kinds = {
         "regression": lieaugmenter.SymmetryRegressor,
         "classification": lieaugmenter.SymmetryClassifier,
     }
-    names = table.feature_names if table.x.ndim < 4 else None
-    estimator = kinds[_task_of(table.y, request["task"])](
+    estimator = kinds[task](
         run_directory=folder.path, feature_names=names, verbose=1, **request["parameters"]
     )
 
@@ -709,16 +765,19 @@ def _prepare_discovery(
         command += ["--task", request["task"]]
         if request.get("size") is not None:
             command += ["--size", str(request["size"])]
+        if request.get("stream") is not None:
+            command += ["--stream" if request["stream"] else "--no-stream"]
         for name, value in options.items():
             words = [str(word) for word in (value if isinstance(value, list) else [value])]
             command += [_OPTION_NAMES.get(name, f"--{name}"), *words]
         return fitted.findings(title=Path(request["data"]).name, command=shlex.join(command))
 
-    return estimator, table.x, table.y, finish
+    return estimator, x, y, finish
 
 
 # Options of `discover` that the estimators call something else.
 _OPTION_NAMES = {
+    "batch_size": "--batch-size",
     "n_generators": "--generators",
     "n_views": "--views",
     "n_seeds": "--seeds",
@@ -728,7 +787,7 @@ _OPTION_NAMES = {
 
 def _conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: bool) -> int:
     page = folder.path / "report.html"
-    if not page.exists():
+    if process_number() == 0 and not page.exists():
         write_report(findings, page)
     result = {
         "run": str(folder.path),
@@ -767,11 +826,12 @@ def _new_folder(asked: Path | None, name: str) -> RunFolder:
     if asked is not None:
         RunFolder.ensure_new(asked)
         return RunFolder(asked)
-    for number in count(1):
-        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        if not path.exists():
-            return RunFolder(path)
-    raise AssertionError("count() does not end")
+
+    def path(number: int) -> Path:
+        return Path("runs") / (name if number == 1 else f"{name}-{number}")
+
+    free = next(number for number in count(1) if not path(number).exists())
+    return RunFolder(path(number_from_first(free)))
 
 
 def _task_of(y: np.ndarray, asked: str) -> str:
@@ -788,6 +848,49 @@ def _task_of(y: np.ndarray, asked: str) -> str:
     return "classification"
 
 
+def _stream_of(path: Path, target: str, asked: bool | None, size: int | None) -> FileStream | None:
+    """The file as a stream, if it is to be read piece by piece."""
+    if asked is None:
+        asked = path.is_file() and path.suffix.lower() in STREAMED and is_large(path)
+    if not asked:
+        return None
+    if size is not None:
+        raise DataError(f"{path}: a size is for folders and archives of images, not for arrays")
+    return stream_data(path, target)
+
+
+def _task_of_stream(stream: FileStream) -> str:
+    if stream.labels is not None:
+        return "classification"
+    if stream.targets_of(0).dtype.kind not in "biu":
+        return "regression"
+    labels = stream.distinct(_MOST_CLASSES)
+    if labels is None and stream.targets_of(0).ndim == 1:
+        raise DataError(
+            f"the target holds more than {_MOST_CLASSES} different whole numbers: labels or "
+            f"quantities? Say --task classification or --task regression"
+        )
+    return "regression" if labels is None else "classification"
+
+
+def _look_through(
+    stream: FileStream,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, str], str, list[Note]]:
+    """Shapes, types, the task and the remarks of a stream, from one reading of it."""
+    survey = Survey()
+    types = ("", "")
+    for x, y in stream.pieces():
+        survey.add(x.numpy(), y.numpy())
+        types = (str(x.numpy().dtype), str(y.numpy().dtype))
+    try:
+        task = _task_of_stream(stream)
+    except DataError as question:
+        task = str(question)
+    shapes = ((survey.count, *survey.sample_shape), (survey.count, *survey.y_shape))
+    names = stream.feature_names if len(survey.sample_shape) == 1 else None
+    return *shapes, types, task, survey.notes(names)
+
+
 def _task_or_question(y: np.ndarray) -> str:
     try:
         return _task_of(y, "auto")
@@ -795,13 +898,13 @@ def _task_or_question(y: np.ndarray) -> str:
         return str(question)
 
 
-def _fitting_actions(x: np.ndarray) -> list[str]:
-    if x.ndim == 4:
+def _fitting_actions(shape: tuple[int, ...]) -> list[str]:
+    if len(shape) == 4:
         first = "image, once X.transpose(0, 3, 1, 2) has put channels first"
-        return [first if x.shape[3] <= 4 < x.shape[1] else "image"]
-    fitting = ["vector"] if x.ndim == 2 else ["points"]
+        return [first if shape[3] <= 4 < shape[1] else "image"]
+    fitting = ["vector"] if len(shape) == 2 else ["points"]
     fitting.append("affine")
-    return [*fitting, "fourvector"] if x.shape[-1] == 4 else fitting
+    return [*fitting, "fourvector"] if shape[-1] == 4 else fitting
 
 
 def _matrices(findings: Findings) -> list[str]:
@@ -822,6 +925,8 @@ def _shown(value: Any) -> str:
 
 
 def _answer(result: dict[str, Any], *, as_json: bool, text: str) -> None:
+    if process_number() > 0:
+        return
     if as_json:
         print(jsonlib.dumps(result, indent=2, ensure_ascii=False))
     else:
@@ -829,7 +934,14 @@ def _answer(result: dict[str, Any], *, as_json: bool, text: str) -> None:
 
 
 def _complain(message: str) -> None:
-    Console(stderr=True).print(f"lieaugmenter: {message}", markup=False, soft_wrap=True)
+    who = "" if process_count() == 1 else f" (process {process_number() + 1})"
+    Console(stderr=True).print(f"lieaugmenter{who}: {message}", markup=False, soft_wrap=True)
+
+
+def _remark(message: str) -> None:
+    """Something to know that is no error: once, however many processes find it."""
+    if process_number() == 0:
+        _complain(message)
 
 
 def _console() -> Console:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -31,10 +32,11 @@ from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.analysis.verdict import Verdict, decide, quality_of
 from lieaugmenter.learning.engine import fit, pick_device
+from lieaugmenter.learning.streams import Reservoir, Stream
 from lieaugmenter.runs import RunFolder
 
 # Samples on which generators are ordered, and on which they are judged.
-_SEARCHED = 2000
+SEARCHED = 2000
 _JUDGED = 2000
 # Samples on which finite elements are tested, which compares all pairs of them.
 _COMPARED = 500
@@ -216,7 +218,7 @@ def _normalised(generators: Float[Tensor, "c d d"], action: Action) -> Float[Ten
 
 def gather(
     make_network: Callable[[], nn.Module],
-    train: tuple[Batch, Tensor],
+    train: tuple[Batch, Tensor] | Stream,
     held_out: tuple[Batch, Tensor],
     *,
     action: Action,
@@ -243,7 +245,8 @@ def gather(
         Makes an untrained network; called under a seed of its own for each member. Smooth networks
         have better derivatives.
     train, held_out
-        Inputs and targets, scaled as the networks want them.
+        Inputs and targets, scaled as the networks want them. Those to train on may be a stream; of
+        a long one the teams see only as many samples, drawn at random, as the steps take.
     action, output
         How generators act.
     candidates, most
@@ -271,9 +274,8 @@ def gather(
     >>> found.dimensions.count()
     1
     """
-    x, y = train
-    halves = _halves(len(y), seed)
-    steps = -(-len(halves[0]) // batch_size)
+    halves = _halves(train, most_steps * batch_size, seed)
+    steps = -(-_count(halves[0]) // batch_size)
     options: dict[str, Any] = {
         "epochs": max(1, min(epochs, -(-most_steps // steps))),
         "batch_size": batch_size,
@@ -286,7 +288,7 @@ def gather(
             [
                 _member(
                     make_network,
-                    (_at(x, half), y[half]),
+                    half,
                     seed + members * side + i,
                     progress=f"team {side + 1}, network {i + 1}" if progress else False,
                     run=None if run is None else run.part(f"{side + 1}-{i + 1}"),
@@ -299,8 +301,8 @@ def gather(
         for side, half in enumerate(halves)
     ]
     return weigh(
-        teams[0], teams[1], x, held_out, action=action, output=output, candidates=candidates,
-        most=most, device=device, seed=seed,
+        teams[0], teams[1], _searched(train, seed), held_out, action=action, output=output,
+        candidates=candidates, most=most, device=device, seed=seed,
     )  # fmt: skip
 
 
@@ -319,7 +321,7 @@ def weigh(
 ) -> Evidence:
     """What two trained teams say; the parameters are those of `gather`."""
     where = pick_device(device)
-    search = _sent(search, _SEARCHED, where)
+    search = _sent(search, SEARCHED, where)
     judge, y = _sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
     bench = Bench(first, second, judge, action=action, output=output, seed=seed)
     found = bench.dimensions(search, candidates=candidates, most=most)
@@ -339,7 +341,10 @@ def weigh(
 
 
 def _member(
-    make_network: Callable[[], nn.Module], data: tuple[Batch, Tensor], seed: int, **options: Any
+    make_network: Callable[[], nn.Module],
+    data: tuple[Batch, Tensor] | Stream,
+    seed: int,
+    **options: Any,
 ) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -348,9 +353,37 @@ def _member(
     return network.requires_grad_(False)
 
 
-def _halves(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return order[: math.ceil(n / 2)], order[math.ceil(n / 2) :]
+def _halves(
+    train: tuple[Batch, Tensor] | Stream, most: int, seed: int
+) -> list[tuple[Batch, Tensor]] | list[Stream]:
+    """Two disjoint random parts of the data; of a stream each with about `most` samples at most."""
+    if not isinstance(train, Stream):
+        x, y = train
+        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+        middle = math.ceil(len(y) / 2)
+        return [(_at(x, half), y[half]) for half in (order[:middle], order[middle:])]
+    largest = np.uint64(min(1.0, 2 * most / train.count) * (2**63 - 1))
+
+    def of(side: int) -> Stream:
+        return train.where(
+            lambda keys: (keys & np.uint64(1) == side) & (keys >> np.uint64(1) <= largest), seed
+        )
+
+    return [of(0), of(1)]
+
+
+def _searched(train: tuple[Batch, Tensor] | Stream, seed: int) -> Batch:
+    """Inputs on which generators are ordered."""
+    if not isinstance(train, Stream):
+        return train[0]
+    reservoir = Reservoir(SEARCHED, seed=seed)
+    for x, y in train.pieces():
+        reservoir.add(x, y)
+    return reservoir.settle()[0]
+
+
+def _count(data: tuple[Batch, Tensor] | Stream) -> int:
+    return data.count if isinstance(data, Stream) else len(data[1])
 
 
 def _at(x: Batch, rows: Tensor) -> Batch:
