@@ -491,9 +491,7 @@ def sweep(
     # Batch systems say so before they kill: what is being trained keeps its checkpoint.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        joined.work(
-            lambda trial, folder: _run_trial(plan, trial, folder), wait=wait, say=_complain
-        )
+        joined.work(lambda trial, folder: _run_trial(plan, trial, folder), wait=wait, say=_complain)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; the same command continues, what is done is kept in {joined.path}"
@@ -833,7 +831,7 @@ def _read_grid(given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _check_plan(plan: Plan) -> None:
-    """Refuse words that discover would refuse, and data that cannot be read, before anything runs."""
+    """Refuse what discover would refuse, and data that cannot be read, before anything runs."""
     own = {"seed": "--seeds", "out": "--out", "json": "--json", "strict": "no such option"}
     for trial in plan.trials()[: len(plan.settings())]:
         words = ["discover", *plan.options, *trial.words()[:-2]]

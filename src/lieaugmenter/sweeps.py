@@ -80,9 +80,7 @@ class Plan:
 
     def trials(self) -> list[Trial]:
         """All trials, seed by seed, so that a sweep that is stopped early has tried everything."""
-        return [
-            Trial(setting, seed) for seed in range(self.seeds) for setting in self.settings()
-        ]
+        return [Trial(setting, seed) for seed in range(self.seeds) for setting in self.settings()]
 
 
 @dataclass(frozen=True)
@@ -106,9 +104,7 @@ class Trial:
     def words(self) -> list[str]:
         """The trial as options of the command line."""
         words = [
-            word
-            for name, value in self.setting.items()
-            for word in (f"--{name}", *value.split())
+            word for name, value in self.setting.items() for word in (f"--{name}", *value.split())
         ]
         return [*words, "--seed", str(self.seed)]
 
@@ -185,13 +181,7 @@ class Sweep:
             Put failed trials on the list again.
         """
         path = Path(path)
-        known = (path / "sweep.json").exists()
-        others = [] if known or not path.exists() else sorted(path.iterdir())
-        if [other for other in others if other.name != "locks"]:
-            raise RunError(
-                f"{path} is not empty and holds no sweep; choose another folder, so that nothing "
-                f"of yours is overwritten"
-            )
+        _refuse_foreign_folder(path)
         with _held(path / "locks" / "journal"):
             if (path / "sweep.json").exists():
                 plan = _agreed(path, _read_plan(path), plan)
@@ -357,6 +347,18 @@ class Sweep:
 
 
 # -- what is in the files --------------------------------------------------------------------------
+
+
+def _refuse_foreign_folder(path: Path) -> None:
+    """Stop at a folder that holds something, but no sweep."""
+    names = [entry.name for entry in path.iterdir()] if path.exists() else []
+    # Another worker may be beginning the sweep at this moment: it makes these first.
+    foreign = [name for name in names if not name.startswith(("locks", ".sweep.json"))]
+    if foreign and not (path / "sweep.json").exists():
+        raise RunError(
+            f"{path} is not empty (it holds {min(foreign)}) and holds no sweep; choose another "
+            f"folder, so that nothing of yours is overwritten"
+        )
 
 
 def _read_plan(path: Path) -> Plan:

@@ -47,7 +47,7 @@ def save_checkpoint(
     write_tensors(path, tensors, {"progress": progress, "optimizer_scalars": scalars})
 
 
-def _lay_out_like_parameters(optimizer: Optimizer) -> None:
+def lay_out_like_parameters(optimizer: Optimizer) -> None:
     """Give moments the memory layout of their parameter: fused steps pair entries by place."""
     for parameter, entries in optimizer.state.items():
         for key, value in entries.items():
@@ -89,7 +89,7 @@ def load_checkpoint(
         state.setdefault(int(index), {}).update(entries)
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
-    _lay_out_like_parameters(optimizer)
+    lay_out_like_parameters(optimizer)
     torch.set_rng_state(tensors["rng.cpu"])
     if "rng.cuda" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["rng.cuda"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lieaugmenter.report.plots import PALETTE, QUIET, grid, look
@@ -57,7 +58,7 @@ def losses(rows: Sequence[Row]) -> Figure:
             values = list(row.losses.values())
             ax.plot(values, [place] * len(values), "o", ms=4, mec="none", alpha=0.45, color=colour)
             ax.errorbar(row.mean, place, xerr=row.std, fmt="|", ms=11, capsize=3, color=colour)
-        _note_failures(figure, ax, rows)
+        _note_failures(ax, rows)
         ax.set_yticks(range(len(rows)), [_name(row) for row in rows])
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.set_xlabel("validation loss")
@@ -68,7 +69,7 @@ def losses(rows: Sequence[Row]) -> Figure:
         return figure
 
 
-def _note_failures(figure: Figure, ax, rows: Sequence[Row]) -> None:
+def _note_failures(ax: Axes, rows: Sequence[Row]) -> None:
     for place, row in enumerate(rows):
         if row.failed:
             ax.annotate(
