@@ -135,9 +135,10 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> N
     first = trainer(tmp_path, 2)
     first.fit(LieAugmenterModule(*halves, schedule="constant"), loader)
     first.save_checkpoint(tmp_path / "half.ckpt")
-    # New modules: all that goes on is in the file.
+    # New modules and a new loader: all that goes on is in the file.
     resumed = LieAugmenterModule(model, augmenter, schedule="constant")
-    trainer(tmp_path, 4).fit(resumed, loader, ckpt_path=tmp_path / "half.ckpt", weights_only=True)
+    anew = tensor_loader(x, y, batch_size=32)
+    trainer(tmp_path, 4).fit(resumed, anew, ckpt_path=tmp_path / "half.ckpt", weights_only=True)
     assert furthest(model, whole[0]) == 0
     assert furthest(augmenter, whole[1]) == 0
     assert furthest(augmenter, halves[1]) > 1e-5

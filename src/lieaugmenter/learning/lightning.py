@@ -192,7 +192,8 @@ class _EpochOrder(Sampler[Tensor]):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Tensor]:
-        return iter(self.batches.order(self.epoch).split(self.batches.size))
+        # A generator, which looks at the epoch late: Lightning makes the first one before it says so.
+        yield from self.batches.order(self.epoch).split(self.batches.size)
 
     def __len__(self) -> int:
         return len(self.batches)
