@@ -192,7 +192,7 @@ class _EpochOrder(Sampler[Tensor]):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Tensor]:
-        # A generator, which looks at the epoch late: Lightning makes the first one before it says so.
+        # A generator, which asks late: Lightning makes the first one before it sets the epoch.
         yield from self.batches.order(self.epoch).split(self.batches.size)
 
     def __len__(self) -> int:
