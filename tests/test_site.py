@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from test_documents import fenced
 
+from lieaugmenter.cli import main
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 # Pages whose blocks of code belong together and run from top to bottom.
@@ -25,7 +27,6 @@ PAGES = [
     *(str(path.relative_to(DOCS)) for path in sorted(DOCS.glob("tutorials/*.md"))),
     "howto/own.md",
 ]
-WORDS = "src/lieaugmenter/"
 
 
 def run_blocks(page: str, folder: Path) -> None:
@@ -52,10 +53,13 @@ def test_code_for_lightning_runs(tmp_path: Path) -> None:
     run_blocks("howto/lightning.md", tmp_path)
 
 
-def test_commands_for_sweeps_run(tmp_path: Path) -> None:
+def test_commands_for_sweeps_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).normal(size=(120, 2))
-    np.savez(tmp_path / "data.npz", X=x, y=np.linalg.norm(x, axis=1))
+    np.savez("data.npz", X=x, y=np.linalg.norm(x, axis=1))
     first = fenced((DOCS / "howto" / "sweeps.md").read_text(encoding="utf-8"), "")[0]
     commands = first.strip().splitlines()
     assert len(commands) == 2
@@ -64,12 +68,10 @@ def test_commands_for_sweeps_run(tmp_path: Path) -> None:
         if "--epochs" in words:  # the length of training, and the number of seeds, are cut
             words[words.index("--epochs") + 1] = "1"
             words[words.index("--seeds") + 1] = "1"
-        done = subprocess.run(
-            [sys.executable, "-m", "lieaugmenter.cli", *words],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        assert "range=2, views=10" in done.stdout
+        with pytest.raises(SystemExit) as stop:
+            main(words)
+        assert stop.value.code == 0
+        assert "range=2, views=10" in capsys.readouterr().out
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -164,3 +166,11 @@ def test_pages_fit_a_phone_and_ask_for_nothing(page: Any, site: Path, name: str)
     assert width <= 375
     broken = "[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
     assert page.evaluate(broken) == []
+
+
+def test_search_works_from_a_file(page: Any, site: Path) -> None:
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    page.locator(".md-search__input").fill("Minkowski")
+    page.locator(".md-search-result__item a").first.wait_for(state="attached")
+    assert "four" in page.locator(".md-search-result__item").first.inner_text().lower()
