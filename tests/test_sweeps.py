@@ -58,7 +58,7 @@ def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
         started.wait()
 
 
-def wait_for(happened: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_for(happened: Callable[[], object], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"
@@ -175,7 +175,7 @@ def test_half_a_line_of_a_killed_writer_does_not_spoil_the_journal() -> None:
 
 def test_workers_share_trials_and_do_each_once() -> None:
     with process("-c", WORKER, "0.05") as a, process("-c", WORKER, "0.05") as b:
-        assert a.wait(60) == b.wait(60) == 0
+        assert a.wait(120) == b.wait(120) == 0
     assert sorted(text_of("done").split(), key=int) == [str(n) for n in range(12)]
     assert [len(row.losses) for row in Sweep("sweep").rows()] == [6, 6]
 
