@@ -56,10 +56,10 @@ def test_commands_of_the_readme_run(tmp_path: Path) -> None:
         for line in block.splitlines()
         if line.startswith("lieaugmenter ")
     ]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         words = shlex.split(command)[1:]
-        if words[0] in ("demo", "discover"):
+        if words[0] in ("demo", "discover", "sweep"):
             words += ["--epochs", "1"]
         done = subprocess.run(
             [sys.executable, "-m", "lieaugmenter.cli", *words],

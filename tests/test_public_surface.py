@@ -63,6 +63,7 @@ def test_no_name_became_public_by_accident() -> None:
         "nets",
         "report",
         "runs",
+        "sweeps",
         "testing",
     }
     found = {name for name in dir(lieaugmenter) if not name.startswith("_")}

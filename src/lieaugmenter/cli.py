@@ -1,4 +1,4 @@
-"""The command line: demo, discover, resume, report, export, doctor, check, reproduce.
+"""The command line: demo, discover, resume, report, export, doctor, check, reproduce, sweep.
 
 Results go to standard output, progress to standard error. Exit codes: 0 done, 1 a check above its
 limit, 2 bad input (one message, never a traceback), 3 inconclusive with --strict, 130 interrupted.
@@ -6,15 +6,18 @@ limit, 2 bad input (one message, never a traceback), 3 inconclusive with --stric
 
 from __future__ import annotations
 
+import io
 import json as jsonlib
 import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -62,6 +65,9 @@ from lieaugmenter.runs import (
     write_atomically,
     write_json,
 )
+
+if TYPE_CHECKING:
+    from lieaugmenter.sweeps import Plan, Sweep, Trial
 
 ABOVE_LIMIT = 1
 BAD_INPUT = 2
@@ -458,8 +464,7 @@ def reproduce(
         lines = [f"{key}: {EXPERIMENTS[key].title}\n    {', '.join(found[key])}" for key in found]
         _answer(found, as_json=json, text="\n".join(lines))
         return 0
-    if process_count() > 1:
-        raise ValueError("reproduce trains in one process: start it without torchrun")
+    _refuse_torchrun("reproduce")
     experiment = find_experiment(name)
     chosen = [experiment.method(m) for m in methods] if methods else list(experiment.methods)
     if seeds < 1:
@@ -486,6 +491,62 @@ def reproduce(
         text="\n".join([experiment.title, *summary(experiment, found), f"runs: {folder}"]),
     )
     return 0
+
+
+@app.command
+def sweep(
+    data: Path | None = None,
+    *options: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    grid: Annotated[list[str] | None, Parameter(negative="")] = None,
+    seeds: int = 3,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    wait: bool = True,
+    retry: Annotated[bool, Parameter(negative="")] = False,
+    summary: Path | None = None,
+    json: Json = False,
+) -> int:
+    """Run discover for every setting of a grid and every seed; needs the extra "sweep".
+
+    The same command started again, here or on another machine that shares the folder, is one more
+    worker; after a stop it continues. All other options are those of discover, for all trials.
+
+    Parameters
+    ----------
+    data
+        As of discover.
+    grid
+        An option of discover and its values, such as range=1,2,3; may be given several times.
+    seeds
+        Number of seeds of each setting, from 0 on.
+    out
+        Folder of the sweep; sweeps/NAME unless given, after the data.
+    wait
+        Stay until the trials of other workers are done, and take over those whose workers die.
+    retry
+        Do failed trials again.
+    summary
+        Only summarise the sweep of this folder.
+    """
+    _refuse_torchrun("sweep")
+    from_folder = _sweeps()
+    if summary is not None:
+        return _conclude_sweep(from_folder.Sweep(summary), as_json=json)
+    if data is None:
+        raise ValueError("give the data to sweep over, or --summary FOLDER")
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds}: at least one is needed")
+    plan = from_folder.Plan([str(data.resolve()), *options], _read_grid(grid or []), seeds)
+    _check_plan(plan)
+    shared = from_folder.Sweep.join(out or Path("sweeps") / data.stem, plan, retry=retry)
+    # Batch systems say so before they kill: what is being trained keeps its checkpoint.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        shared.work(lambda trial, folder: _run_trial(plan, trial, folder), wait=wait, say=_complain)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; the same command continues, what is done is kept in {shared.path}"
+        ) from None
+    return _conclude_sweep(shared, as_json=json)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -804,6 +865,79 @@ def _conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: b
     return INCONCLUSIVE if strict and findings.verdict.outcome == "inconclusive" else 0
 
 
+# -- many runs -------------------------------------------------------------------------------------
+
+
+def _sweeps() -> Any:
+    """The room of sweeps, or a message that says what it needs."""
+    try:
+        from lieaugmenter import sweeps
+    except ImportError as missing:
+        raise RunError(str(missing)) from None
+    return sweeps
+
+
+def _read_grid(given: Sequence[str]) -> dict[str, list[str]]:
+    """Options and their values from words such as range=1,2."""
+    grid: dict[str, list[str]] = {}
+    for word in given:
+        name, _, values = word.partition("=")
+        name = name.removeprefix("--")
+        parts = [value.strip() for value in values.split(",")]
+        if not name or not all(parts):
+            raise ValueError(f"--grid {word}: write an option and its values, such as range=1,2,3")
+        if name in grid or len(set(parts)) < len(parts):
+            raise ValueError(f"--grid {word}: give every option, and every value of it, once")
+        grid[name] = parts
+    return grid
+
+
+def _check_plan(plan: Plan) -> None:
+    """Refuse what discover would refuse, and data that cannot be read, before anything runs."""
+    own = {"seed": "--seeds", "out": "--out", "json": "--json", "strict": "no such option"}
+    for trial in plan.trials()[: len(plan.settings())]:
+        words = ["discover", *plan.options, *trial.words()[:-2]]
+        _, asked, _ = app.parse_args(words, exit_on_error=False)
+        for name, instead in own.items():
+            if name in asked.arguments:
+                raise ValueError(f"--{name} differs between trials; a sweep has {instead}")
+        settings = asked.arguments
+        data, target, size = settings["data"], settings.get("target", "y"), settings.get("size")
+        if _stream_of(data, target, settings.get("stream"), size) is None:
+            read_data(data, target, size=size)
+
+
+def _run_trial(plan: Plan, trial: Trial, folder: RunFolder) -> float:
+    """A trial as the command line would run it, from where another worker left it; its loss."""
+    words = ["discover", *plan.options, *trial.words(), "--out", str(folder.path)]
+    if folder.config_path.exists():
+        words = ["resume", str(folder.path)]
+    try:
+        with redirect_stdout(io.StringIO()):
+            app(words, exit_on_error=False, result_action="return_value")
+    except (DataError, WriteError):
+        raise
+    except (TrainingDiverged, ValueError, MemoryError, torch.OutOfMemoryError) as error:
+        raise _sweeps().TrialFailed(str(error)) from error
+    table = Findings.load(folder).table
+    return float(next(row["validation_loss"] for row in table if row["chosen"]))
+
+
+def _conclude_sweep(sweep: Sweep, *, as_json: bool) -> int:
+    """Write the summary beside the trials, and show it."""
+    from lieaugmenter.report import many_runs
+    from lieaugmenter.report.paper_figures import png
+
+    rows = sweep.rows()
+    content = [row.to_json() for row in rows]
+    write_json(sweep.path / "summary.json", content)
+    picture = sweep.path / "summary.png"
+    write_atomically(picture, png(many_runs.losses(rows)))
+    text = "\n".join([*many_runs.table(rows), "", f"picture: {picture}"])
+    _answer({"folder": str(sweep.path), "settings": content}, as_json=as_json, text=text)
+    return 0
+
+
 # -- small things ----------------------------------------------------------------------------------
 
 
@@ -812,6 +946,11 @@ def _finished(run: Path) -> RunFolder:
     if not folder.finished:
         raise RunError(f"{run} is not finished; first: lieaugmenter resume {run}")
     return folder
+
+
+def _refuse_torchrun(command: str) -> None:
+    if process_count() > 1:
+        raise ValueError(f"{command} trains each of its runs in one process: leave out torchrun")
 
 
 def _make_folder(path: Path) -> None:
