@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lieaugmenter import LieAugmenter, Objective, fit
+from lieaugmenter.baselines.augerino import AugerinoPlus
 from lieaugmenter.cli import main
 from lieaugmenter.learning import distributed, engine
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
@@ -139,12 +140,17 @@ def stop_and_resume(out: Path) -> None:
         engine._SAVE_EVERY, engine._LOOK_EVERY = 600.0, 50
 
 
-def ask_for_a_folder_in_use(out: Path) -> None:
+def ask_for_what_is_refused(out: Path) -> None:
     """Every process writes down how it was refused, and all go on."""
     try:
         train("in-use", out)
     except RunError as refusal:
         (out / f"in-use-{process_number()}.txt").write_text(str(refusal))
+    augerino = AugerinoPlus("vector", 2, output="invariant", warmup_steps=0)
+    try:
+        fit(Watched(1), augerino, data(False), epochs=1, device="cpu", progress=False)
+    except ValueError as refusal:
+        (out / f"no-mean-{process_number()}.txt").write_text(str(refusal))
 
 
 def discover(out: Path) -> None:
@@ -212,5 +218,5 @@ if __name__ == "__main__":
     with distributed.joined():
         if sys.argv[2:] == ["fail"]:
             fail(folder)
-        for case in (*CASES.values(), ask_for_a_folder_in_use, discover):
+        for case in (*CASES.values(), ask_for_what_is_refused, discover):
             case(folder)

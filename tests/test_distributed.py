@@ -161,6 +161,13 @@ def test_folder_in_use_refuses_every_process_alike(trained: dict[str, Path]) -> 
     assert f"in use by process {os.getpid()} on" in said[0]
 
 
+def test_loss_that_is_no_mean_over_samples_is_not_shared(trained: dict[str, Path]) -> None:
+    for number in (0, 1):
+        said = (trained["two"] / f"no-mean-{number}.txt").read_text()
+        assert "AugerinoPlus is no mean over samples" in said
+    assert not list(trained["one"].glob("no-mean-*"))
+
+
 def test_discover_by_two_processes_is_one_run(trained: dict[str, Path]) -> None:
     one, two = (
         json.loads((folder / "discovered-0.json").read_text()) for folder in trained.values()

@@ -427,6 +427,44 @@ def test_resumed_stream_must_be_the_same(tmp_path: Path) -> None:
         SymmetryRegressor(**settings).fit(Pieces(x + 1e-3, y), resume=True)
 
 
+class Stops(nn.Module):
+    """A network whose training is interrupted at one of its calls."""
+
+    calls = 0
+    last: int | None = None
+
+    def __init__(self, in_shape: tuple[int, ...], out_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        Stops.calls += 1
+        if Stops.calls == Stops.last:
+            signal.raise_signal(signal.SIGINT)
+        return self.layers(x)
+
+
+def test_teams_on_halves_of_a_stream_resume_to_the_bit(tmp_path: Path) -> None:
+    settings = FAST | {"network": Stops, "n_generators": "auto", "epochs": 2, "batch_size": 32}
+    stream = Pieces(*ring(300))
+
+    def spectrum(name: str, *, last: int | None = None, resume: bool = False) -> list[float]:
+        Stops.calls, Stops.last = 0, last
+        model = SymmetryRegressor(**settings, run_directory=tmp_path / name)
+        model.fit(stream, resume=resume)
+        assert model.dimensions_ is not None
+        return [row.defect for row in model.dimensions_.rows]
+
+    whole, calls, steps = spectrum("whole"), Stops.calls, 8 * 4
+    with pytest.raises(KeyboardInterrupt):
+        spectrum("stopped", last=steps + 10)
+    teams = {path.name for path in (tmp_path / "stopped" / "teams").iterdir()}
+    assert teams == {"1-1", "2-1"}
+    assert spectrum("stopped", resume=True) == whole
+    # The first team was not trained again.
+    assert Stops.calls <= calls - steps
+
+
 def test_polarization_reads_batches_once_and_gives_the_same_spectrum() -> None:
     x = torch.randn(300, 3, dtype=torch.float64)
 

@@ -208,6 +208,11 @@ def fit(
         _warn_of_batch_norm(model)
     if chunk is not None and not learner.separable:
         raise ValueError(f"the loss of {type(learner).__name__} cannot be taken in chunks")
+    if together and not learner.separable:
+        raise ValueError(
+            f"the loss of {type(learner).__name__} is no mean over samples: processes cannot share "
+            f"its batches, train it without torchrun"
+        )
     with _forked_rng(where), nullcontext() if run is None else run.alone():
         torch.manual_seed(seed)
         batches = _batches(train, batch_size, seed, where)
