@@ -61,6 +61,7 @@ def test_no_name_became_public_by_accident() -> None:
         "learning",
         "lie",
         "nets",
+        "processes",
         "report",
         "runs",
         "sweeps",
