@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint bench stress reproduction setup clean
+.PHONY: help demo test lint bench stress reproduction docs setup clean
 
 help:
 	@grep -E '^# make ' Makefile | cut -c3-
@@ -35,6 +35,10 @@ stress: setup
 reproduction: setup
 	$(BIN)/python -m lieaugmenter.report.reproduction results docs/reproduction.md
 
+# make docs   the site in site/, without a warning and without a network
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -45,4 +49,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache

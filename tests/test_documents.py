@@ -30,6 +30,7 @@ def python_blocks() -> list[tuple[str, str]]:
             "docs/export.md",
             "docs/check.md",
             "docs/faults.md",
+            "docs/scale.md",
         )
         for number, code in enumerate(fenced((ROOT / name).read_text(encoding="utf-8"), "python"))
     ]
@@ -55,10 +56,10 @@ def test_commands_of_the_readme_run(tmp_path: Path) -> None:
         for line in block.splitlines()
         if line.startswith("lieaugmenter ")
     ]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         words = shlex.split(command)[1:]
-        if words[0] in ("demo", "discover"):
+        if words[0] in ("demo", "discover", "sweep"):
             words += ["--epochs", "1"]
         done = subprocess.run(
             [sys.executable, "-m", "lieaugmenter.cli", *words],

@@ -61,8 +61,10 @@ def test_no_name_became_public_by_accident() -> None:
         "learning",
         "lie",
         "nets",
+        "processes",
         "report",
         "runs",
+        "sweeps",
         "testing",
     }
     found = {name for name in dir(lieaugmenter) if not name.startswith("_")}

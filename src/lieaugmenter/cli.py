@@ -1,4 +1,4 @@
-"""The command line: demo, discover, resume, report, export, doctor, check, reproduce.
+"""The command line: demo, discover, resume, report, export, doctor, check, reproduce, sweep.
 
 Results go to standard output, progress to standard error. Exit codes: 0 done, 1 a check above its
 limit, 2 bad input (one message, never a traceback), 3 inconclusive with --strict, 130 interrupted.
@@ -6,15 +6,18 @@ limit, 2 bad input (one message, never a traceback), 3 inconclusive with --stric
 
 from __future__ import annotations
 
+import io
 import json as jsonlib
 import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -30,10 +33,11 @@ import lieaugmenter
 from lieaugmenter.analysis.audit import audit
 from lieaugmenter.analysis.compare import absolute_cosine, frobenius_projection
 from lieaugmenter.analysis.models import load_model
-from lieaugmenter.data.checkup import examine, non_finite_message
+from lieaugmenter.data.checkup import Note, Survey, examine, non_finite_message
 from lieaugmenter.data.dynamics import FEATURES, TwoBody, two_body
-from lieaugmenter.data.files import DataError, Table, read_data
+from lieaugmenter.data.files import DataError, read_data
 from lieaugmenter.data.images import digits
+from lieaugmenter.data.streaming import STREAMED, FileStream, is_large, stream_data
 from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.catalogue import EXPERIMENTS, find_experiment
 from lieaugmenter.experiments.results import summary, write_results
@@ -41,8 +45,16 @@ from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.export import manifest_of_run, save_manifest
 from lieaugmenter.learning import Objective, TrainingDiverged
 from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.learning.distributed import joined
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN
+from lieaugmenter.processes import (
+    is_lost_connection,
+    number_from_first,
+    process_count,
+    process_number,
+    wait_for_all,
+)
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import write_report
 from lieaugmenter.runs import (
@@ -53,6 +65,9 @@ from lieaugmenter.runs import (
     write_atomically,
     write_json,
 )
+
+if TYPE_CHECKING:
+    from lieaugmenter.sweeps import Plan, Sweep, Trial
 
 ABOVE_LIMIT = 1
 BAD_INPUT = 2
@@ -81,6 +96,13 @@ Folder = Annotated[
 ]
 Size = Annotated[
     int | None, Parameter(help="Side in pixels to resize images to; they must be of one size else.")
+]
+Stream = Annotated[
+    bool | None,
+    Parameter(
+        help="Read the file piece by piece instead of whole; unless given, an .npy, and a .parquet "
+        "that holds more than 1 GiB."
+    ),
 ]
 Action = Literal["vector", "points", "affine", "fourvector", "image"]
 # What the demo can show, and for how many epochs it trains unless told.
@@ -134,11 +156,13 @@ def discover(
     generators: int | Literal["auto"] | None = None,
     blocks: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     epochs: int = 50,
+    batch_size: int = 64,
     views: int = 10,
     range: float | None = None,
     seeds: int = 1,
     seed: int = 0,
     size: Size = None,
+    stream: Stream = None,
     device: str = "auto",
     out: Folder = None,
     json: Json = False,
@@ -149,10 +173,11 @@ def discover(
     Parameters
     ----------
     data
-        An .npz with X and the target, a .csv or .parquet table, or a folder, .zip or .tar of class
-        folders of images.
+        An .npz with X and the target, a .csv or .parquet table, an .npy with X, or a folder, .zip
+        or .tar of class folders of images.
     target
-        Name of the target array or column; several columns separated by commas.
+        Name of the target array or column; several columns separated by commas. For an .npy the
+        other .npy, with the targets.
     action
         How elements move X.
     output
@@ -166,6 +191,8 @@ def discover(
         Sizes of blocks of features that may mix, for example 2 2 2 2.
     epochs
         Length of training.
+    batch_size
+        Samples of a step, of all processes together.
     views
         Transformed copies of each sample.
     range
@@ -182,15 +209,17 @@ def discover(
     request = {
         "command": "discover",
         "data": str(data.resolve()),
-        "target": target,
+        "target": str(Path(target).resolve()) if data.suffix == ".npy" else target,
         "task": task,
         "size": size,
+        "stream": stream,
         "parameters": {
             "action": action,
             "output": output,
             "n_generators": usual if generators is None else generators,
             "blocks": blocks,
             "epochs": epochs,
+            "batch_size": batch_size,
             "n_views": views,
             "range": range,
             "n_seeds": seeds,
@@ -216,7 +245,7 @@ def resume(run: Path, *, json: Json = False, strict: Strict = False) -> int:
         return _run(folder, _request_of(folder), resume=False, as_json=json, strict=strict)
     folder = RunFolder.open(run)
     if folder.finished:
-        _complain(f"{run} is finished; nothing to do")
+        _remark(f"{run} is finished; nothing to do")
         return _conclude(Findings.load(folder), folder, as_json=json, strict=strict)
     return _run(folder, _request_of(folder), resume=True, as_json=json, strict=strict)
 
@@ -281,29 +310,43 @@ def export(
 
 
 @app.command
-def doctor(data: Path, *, target: str = "y", size: Size = None, json: Json = False) -> int:
+def doctor(
+    data: Path,
+    *,
+    target: str = "y",
+    size: Size = None,
+    stream: Stream = None,
+    json: Json = False,
+) -> int:
     """Look at a data set before learning from it: shapes, rank, scaling, what fits.
 
     Parameters
     ----------
     data
-        An .npz with X and the target, a .csv or .parquet table, or a folder, .zip or .tar of class
-        folders of images.
+        An .npz with X and the target, a .csv or .parquet table, an .npy with X, or a folder, .zip
+        or .tar of class folders of images.
     target
-        Name of the target array or column.
+        Name of the target array or column; for an .npy the other .npy, with the targets.
     """
-    table = read_data(data, target, size=size)
-    notes = examine(table.x, table.y, table.feature_names)
-    actions = _fitting_actions(table.x)
+    pieces = _stream_of(data, target, stream, size)
+    if pieces is not None:
+        x_shape, y_shape, types, task, notes = _look_through(pieces)
+    else:
+        table = read_data(data, target, size=size)
+        x_shape, y_shape = table.x.shape, table.y.shape
+        types = (str(table.x.dtype), str(table.y.dtype))
+        task = _task_or_question(table.y)
+        notes = examine(table.x, table.y, table.feature_names)
+    actions = _fitting_actions(x_shape)
     facts = {
-        "X": {"shape": list(table.x.shape), "dtype": str(table.x.dtype)},
-        target: {"shape": list(table.y.shape), "dtype": str(table.y.dtype)},
-        "task": _task_or_question(table.y),
+        "X": {"shape": list(x_shape), "dtype": types[0]},
+        target: {"shape": list(y_shape), "dtype": types[1]},
+        "task": task,
         "actions": actions,
         "notes": [asdict(note) for note in notes],
     }
     lines = [
-        f"X: {table.x.shape} {table.x.dtype}   {target}: {table.y.shape} {table.y.dtype}",
+        f"X: {x_shape} {types[0]}   {target}: {y_shape} {types[1]}",
         f"task: {facts['task']}   actions that fit: {', '.join(actions)}",
         *(f"{note.level}: {note.text}" for note in notes),
     ]
@@ -421,6 +464,7 @@ def reproduce(
         lines = [f"{key}: {EXPERIMENTS[key].title}\n    {', '.join(found[key])}" for key in found]
         _answer(found, as_json=json, text="\n".join(lines))
         return 0
+    _refuse_torchrun("reproduce")
     experiment = find_experiment(name)
     chosen = [experiment.method(m) for m in methods] if methods else list(experiment.methods)
     if seeds < 1:
@@ -449,6 +493,62 @@ def reproduce(
     return 0
 
 
+@app.command
+def sweep(
+    data: Path | None = None,
+    *options: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    grid: Annotated[list[str] | None, Parameter(negative="")] = None,
+    seeds: int = 3,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    wait: bool = True,
+    retry: Annotated[bool, Parameter(negative="")] = False,
+    summary: Path | None = None,
+    json: Json = False,
+) -> int:
+    """Run discover for every setting of a grid and every seed; needs the extra "sweep".
+
+    The same command started again, here or on another machine that shares the folder, is one more
+    worker; after a stop it continues. All other options are those of discover, for all trials.
+
+    Parameters
+    ----------
+    data
+        As of discover.
+    grid
+        An option of discover and its values, such as range=1,2,3; may be given several times.
+    seeds
+        Number of seeds of each setting, from 0 on.
+    out
+        Folder of the sweep; sweeps/NAME unless given, after the data.
+    wait
+        Stay until the trials of other workers are done, and take over those whose workers die.
+    retry
+        Do failed trials again.
+    summary
+        Only summarise the sweep of this folder.
+    """
+    _refuse_torchrun("sweep")
+    from_folder = _sweeps()
+    if summary is not None:
+        return _conclude_sweep(from_folder.Sweep(summary), as_json=json)
+    if data is None:
+        raise ValueError("give the data to sweep over, or --summary FOLDER")
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds}: at least one is needed")
+    plan = from_folder.Plan([str(data.resolve()), *options], _read_grid(grid or []), seeds)
+    _check_plan(plan)
+    shared = from_folder.Sweep.join(out or Path("sweeps") / data.stem, plan, retry=retry)
+    # Batch systems say so before they kill: what is being trained keeps its checkpoint.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        shared.work(lambda trial, folder: _run_trial(plan, trial, folder), wait=wait, say=_complain)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; the same command continues, what is done is kept in {shared.path}"
+        ) from None
+    return _conclude_sweep(shared, as_json=json)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code.
 
@@ -458,11 +558,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Words after the program's name; those of the process unless given.
     """
     try:
-        code = app(
-            sys.argv[1:] if arguments is None else list(arguments),
-            exit_on_error=False,
-            result_action="return_value",
-        )
+        with joined():
+            code = app(
+                sys.argv[1:] if arguments is None else list(arguments),
+                exit_on_error=False,
+                result_action="return_value",
+            )
     except CycloptsError:
         # cyclopts has printed its message.
         code = BAD_INPUT
@@ -472,6 +573,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = BAD_INPUT
     except (MemoryError, torch.OutOfMemoryError) as error:
         _complain(f"not enough memory: {error}. Try fewer --views, or a smaller data set")
+        code = BAD_INPUT
+    except RuntimeError as error:
+        if not is_lost_connection(error):
+            raise
+        _complain("another process of this run has ended; its message says why")
         code = BAD_INPUT
     except KeyboardInterrupt as stop:
         _complain(str(stop) or "interrupted")
@@ -513,29 +619,38 @@ def _request_of(folder: RunFolder) -> dict[str, Any]:
     return request
 
 
+# An estimator, the inputs and targets to fit it on (a stream has both), and what to make of it.
+Prepared = tuple[Any, np.ndarray | FileStream, np.ndarray | None, Callable[[Any], Findings]]
+
+
 def _run(
     folder: RunFolder, request: dict[str, Any], *, resume: bool, as_json: bool, strict: bool
 ) -> int:
     estimator, x, y, finish = _prepare(folder, request)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: _complain(f"note: {message}")
+        warnings.showwarning = lambda message, *_, **__: _remark(f"note: {message}")
         try:
             estimator.fit(x, y, resume=resume, findings=finish)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"interrupted; continue with: lieaugmenter resume {folder.path}"
             ) from None
+    # The first process has written what all of them read here.
+    wait_for_all()
     return _conclude(Findings.load(folder), folder, as_json=as_json, strict=strict)
 
 
-def _prepare(
-    folder: RunFolder, request: dict[str, Any]
-) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+def _prepare(folder: RunFolder, request: dict[str, Any]) -> Prepared:
     """The estimator, its data, and what to make of it once fitted."""
     if request["command"] == "demo":
         return _prepare_demo(folder, request)
-    table = read_data(request["data"], request["target"], size=request.get("size"))
+    path, target, size = Path(request["data"]), request["target"], request.get("size")
+    stream = _stream_of(path, target, request.get("stream"), size)
+    if stream is not None:
+        task = request["task"] if request["task"] != "auto" else _task_of_stream(stream)
+        return _prepare_discovery(folder, request, stream, None, task, stream.feature_names)
+    table = read_data(path, target, size=size)
     errors = [
         note.text
         for note in examine(table.x, table.y, table.feature_names)
@@ -549,12 +664,12 @@ def _prepare(
         and request["parameters"]["action"] != "image"
     ):
         raise DataError(f"{request['data']}: holds images; say so with --action image")
-    return _prepare_discovery(folder, request, table)
+    names = table.feature_names if table.x.ndim < 4 else None
+    task = _task_of(table.y, request["task"])
+    return _prepare_discovery(folder, request, table.x, table.y, task, names)
 
 
-def _prepare_demo(
-    folder: RunFolder, request: dict[str, Any]
-) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+def _prepare_demo(folder: RunFolder, request: dict[str, Any]) -> Prepared:
     if request.get("task") == "digits":
         return _prepare_digits(folder, request)
     task = two_body(seed=request["seed"])
@@ -606,9 +721,7 @@ def _orbit_findings(fitted: Any, task: TwoBody, request: dict[str, Any]) -> Find
     )
 
 
-def _prepare_digits(
-    folder: RunFolder, request: dict[str, Any]
-) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+def _prepare_digits(folder: RunFolder, request: dict[str, Any]) -> Prepared:
     # The estimator holds out a part of its own.
     task = digits(1_400, 1, seed=request["seed"])
     estimator = lieaugmenter.SymmetryClassifier(
@@ -692,14 +805,18 @@ def _demo_findings(
 
 
 def _prepare_discovery(
-    folder: RunFolder, request: dict[str, Any], table: Table
-) -> tuple[Any, np.ndarray, np.ndarray, Callable[[Any], Findings]]:
+    folder: RunFolder,
+    request: dict[str, Any],
+    x: np.ndarray | FileStream,
+    y: np.ndarray | None,
+    task: str,
+    names: list[str] | None,
+) -> Prepared:
     kinds = {
         "regression": lieaugmenter.SymmetryRegressor,
         "classification": lieaugmenter.SymmetryClassifier,
     }
-    names = table.feature_names if table.x.ndim < 4 else None
-    estimator = kinds[_task_of(table.y, request["task"])](
+    estimator = kinds[task](
         run_directory=folder.path, feature_names=names, verbose=1, **request["parameters"]
     )
 
@@ -709,16 +826,19 @@ def _prepare_discovery(
         command += ["--task", request["task"]]
         if request.get("size") is not None:
             command += ["--size", str(request["size"])]
+        if request.get("stream") is not None:
+            command += ["--stream" if request["stream"] else "--no-stream"]
         for name, value in options.items():
             words = [str(word) for word in (value if isinstance(value, list) else [value])]
             command += [_OPTION_NAMES.get(name, f"--{name}"), *words]
         return fitted.findings(title=Path(request["data"]).name, command=shlex.join(command))
 
-    return estimator, table.x, table.y, finish
+    return estimator, x, y, finish
 
 
 # Options of `discover` that the estimators call something else.
 _OPTION_NAMES = {
+    "batch_size": "--batch-size",
     "n_generators": "--generators",
     "n_views": "--views",
     "n_seeds": "--seeds",
@@ -728,7 +848,7 @@ _OPTION_NAMES = {
 
 def _conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: bool) -> int:
     page = folder.path / "report.html"
-    if not page.exists():
+    if process_number() == 0 and not page.exists():
         write_report(findings, page)
     result = {
         "run": str(folder.path),
@@ -745,6 +865,79 @@ def _conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: b
     return INCONCLUSIVE if strict and findings.verdict.outcome == "inconclusive" else 0
 
 
+# -- many runs -------------------------------------------------------------------------------------
+
+
+def _sweeps() -> Any:
+    """The room of sweeps, or a message that says what it needs."""
+    try:
+        from lieaugmenter import sweeps
+    except ImportError as missing:
+        raise RunError(str(missing)) from None
+    return sweeps
+
+
+def _read_grid(given: Sequence[str]) -> dict[str, list[str]]:
+    """Options and their values from words such as range=1,2."""
+    grid: dict[str, list[str]] = {}
+    for word in given:
+        name, _, values = word.partition("=")
+        name = name.removeprefix("--")
+        parts = [value.strip() for value in values.split(",")]
+        if not name or not all(parts):
+            raise ValueError(f"--grid {word}: write an option and its values, such as range=1,2,3")
+        if name in grid or len(set(parts)) < len(parts):
+            raise ValueError(f"--grid {word}: give every option, and every value of it, once")
+        grid[name] = parts
+    return grid
+
+
+def _check_plan(plan: Plan) -> None:
+    """Refuse what discover would refuse, and data that cannot be read, before anything runs."""
+    own = {"seed": "--seeds", "out": "--out", "json": "--json", "strict": "no such option"}
+    for trial in plan.trials()[: len(plan.settings())]:
+        words = ["discover", *plan.options, *trial.words()[:-2]]
+        _, asked, _ = app.parse_args(words, exit_on_error=False)
+        for name, instead in own.items():
+            if name in asked.arguments:
+                raise ValueError(f"--{name} differs between trials; a sweep has {instead}")
+        settings = asked.arguments
+        data, target, size = settings["data"], settings.get("target", "y"), settings.get("size")
+        if _stream_of(data, target, settings.get("stream"), size) is None:
+            read_data(data, target, size=size)
+
+
+def _run_trial(plan: Plan, trial: Trial, folder: RunFolder) -> float:
+    """A trial as the command line would run it, from where another worker left it; its loss."""
+    words = ["discover", *plan.options, *trial.words(), "--out", str(folder.path)]
+    if folder.config_path.exists():
+        words = ["resume", str(folder.path)]
+    try:
+        with redirect_stdout(io.StringIO()):
+            app(words, exit_on_error=False, result_action="return_value")
+    except (DataError, WriteError):
+        raise
+    except (TrainingDiverged, ValueError, MemoryError, torch.OutOfMemoryError) as error:
+        raise _sweeps().TrialFailed(str(error)) from error
+    table = Findings.load(folder).table
+    return float(next(row["validation_loss"] for row in table if row["chosen"]))
+
+
+def _conclude_sweep(sweep: Sweep, *, as_json: bool) -> int:
+    """Write the summary beside the trials, and show it."""
+    from lieaugmenter.report import many_runs
+    from lieaugmenter.report.paper_figures import png
+
+    rows = sweep.rows()
+    content = [row.to_json() for row in rows]
+    write_json(sweep.path / "summary.json", content)
+    picture = sweep.path / "summary.png"
+    write_atomically(picture, png(many_runs.losses(rows)))
+    text = "\n".join([*many_runs.table(rows), "", f"picture: {picture}"])
+    _answer({"folder": str(sweep.path), "settings": content}, as_json=as_json, text=text)
+    return 0
+
+
 # -- small things ----------------------------------------------------------------------------------
 
 
@@ -753,6 +946,11 @@ def _finished(run: Path) -> RunFolder:
     if not folder.finished:
         raise RunError(f"{run} is not finished; first: lieaugmenter resume {run}")
     return folder
+
+
+def _refuse_torchrun(command: str) -> None:
+    if process_count() > 1:
+        raise ValueError(f"{command} trains each of its runs in one process: leave out torchrun")
 
 
 def _make_folder(path: Path) -> None:
@@ -767,11 +965,12 @@ def _new_folder(asked: Path | None, name: str) -> RunFolder:
     if asked is not None:
         RunFolder.ensure_new(asked)
         return RunFolder(asked)
-    for number in count(1):
-        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        if not path.exists():
-            return RunFolder(path)
-    raise AssertionError("count() does not end")
+
+    def path(number: int) -> Path:
+        return Path("runs") / (name if number == 1 else f"{name}-{number}")
+
+    free = next(number for number in count(1) if not path(number).exists())
+    return RunFolder(path(number_from_first(free)))
 
 
 def _task_of(y: np.ndarray, asked: str) -> str:
@@ -788,6 +987,49 @@ def _task_of(y: np.ndarray, asked: str) -> str:
     return "classification"
 
 
+def _stream_of(path: Path, target: str, asked: bool | None, size: int | None) -> FileStream | None:
+    """The file as a stream, if it is to be read piece by piece."""
+    if asked is None:
+        asked = path.is_file() and path.suffix.lower() in STREAMED and is_large(path)
+    if not asked:
+        return None
+    if size is not None:
+        raise DataError(f"{path}: a size is for folders and archives of images, not for arrays")
+    return stream_data(path, target)
+
+
+def _task_of_stream(stream: FileStream) -> str:
+    if stream.labels is not None:
+        return "classification"
+    if stream.targets_of(0).dtype.kind not in "biu":
+        return "regression"
+    labels = stream.distinct(_MOST_CLASSES)
+    if labels is None and stream.targets_of(0).ndim == 1:
+        raise DataError(
+            f"the target holds more than {_MOST_CLASSES} different whole numbers: labels or "
+            f"quantities? Say --task classification or --task regression"
+        )
+    return "regression" if labels is None else "classification"
+
+
+def _look_through(
+    stream: FileStream,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, str], str, list[Note]]:
+    """Shapes, types, the task and the remarks of a stream, from one reading of it."""
+    survey = Survey()
+    types = ("", "")
+    for x, y in stream.pieces():
+        survey.add(x.numpy(), y.numpy())
+        types = (str(x.numpy().dtype), str(y.numpy().dtype))
+    try:
+        task = _task_of_stream(stream)
+    except DataError as question:
+        task = str(question)
+    shapes = ((survey.count, *survey.sample_shape), (survey.count, *survey.y_shape))
+    names = stream.feature_names if len(survey.sample_shape) == 1 else None
+    return *shapes, types, task, survey.notes(names)
+
+
 def _task_or_question(y: np.ndarray) -> str:
     try:
         return _task_of(y, "auto")
@@ -795,13 +1037,13 @@ def _task_or_question(y: np.ndarray) -> str:
         return str(question)
 
 
-def _fitting_actions(x: np.ndarray) -> list[str]:
-    if x.ndim == 4:
+def _fitting_actions(shape: tuple[int, ...]) -> list[str]:
+    if len(shape) == 4:
         first = "image, once X.transpose(0, 3, 1, 2) has put channels first"
-        return [first if x.shape[3] <= 4 < x.shape[1] else "image"]
-    fitting = ["vector"] if x.ndim == 2 else ["points"]
+        return [first if shape[3] <= 4 < shape[1] else "image"]
+    fitting = ["vector"] if len(shape) == 2 else ["points"]
     fitting.append("affine")
-    return [*fitting, "fourvector"] if x.shape[-1] == 4 else fitting
+    return [*fitting, "fourvector"] if shape[-1] == 4 else fitting
 
 
 def _matrices(findings: Findings) -> list[str]:
@@ -822,6 +1064,8 @@ def _shown(value: Any) -> str:
 
 
 def _answer(result: dict[str, Any], *, as_json: bool, text: str) -> None:
+    if process_number() > 0:
+        return
     if as_json:
         print(jsonlib.dumps(result, indent=2, ensure_ascii=False))
     else:
@@ -829,7 +1073,14 @@ def _answer(result: dict[str, Any], *, as_json: bool, text: str) -> None:
 
 
 def _complain(message: str) -> None:
-    Console(stderr=True).print(f"lieaugmenter: {message}", markup=False, soft_wrap=True)
+    who = "" if process_count() == 1 else f" (process {process_number() + 1})"
+    Console(stderr=True).print(f"lieaugmenter{who}: {message}", markup=False, soft_wrap=True)
+
+
+def _remark(message: str) -> None:
+    """Something to know that is no error: once, however many processes find it."""
+    if process_number() == 0:
+        _complain(message)
 
 
 def _console() -> Console:

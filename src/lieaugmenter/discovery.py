@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -38,11 +39,12 @@ from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial, Verdict, dec
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.engine import fit, pick_device
 from lieaugmenter.learning.objective import Objective
+from lieaugmenter.learning.streams import Reservoir, Stream
 from lieaugmenter.nets import MLP, ProductMLP
 from lieaugmenter.runs import RunFolder
 
 # Samples on which generators are ordered, and on which they are judged.
-_SEARCHED = 2000
+SEARCHED = 2000
 _JUDGED = 2000
 # Samples on which finite elements are tested, which compares all pairs of them.
 _COMPARED = 500
@@ -260,7 +262,7 @@ def _normalised(generators: Float[Tensor, "c d d"], action: Action) -> Float[Ten
 
 def gather(
     make_network: Callable[[], nn.Module],
-    train: tuple[Batch, Tensor],
+    train: tuple[Batch, Tensor] | Stream,
     held_out: tuple[Batch, Tensor],
     *,
     action: Action,
@@ -287,7 +289,8 @@ def gather(
         Makes an untrained network; called under a seed of its own for each member. Smooth networks
         have better derivatives.
     train, held_out
-        Inputs and targets, scaled as the networks want them.
+        Inputs and targets, scaled as the networks want them. Those to train on may be a stream; of
+        a long one the teams see only as many samples, drawn at random, as the steps take.
     action, output
         How generators act.
     candidates, most
@@ -315,9 +318,8 @@ def gather(
     >>> found.dimensions.count()
     1
     """
-    x, y = train
-    halves = _halves(len(y), seed)
-    steps = -(-len(halves[0]) // batch_size)
+    halves = _halves(train, most_steps * batch_size, seed)
+    steps = -(-_count(halves[0]) // batch_size)
     options: dict[str, Any] = {
         "epochs": max(1, min(epochs, -(-most_steps // steps))),
         "batch_size": batch_size,
@@ -325,6 +327,7 @@ def gather(
         "device": device,
         "resume": resume,
     }
+    searched = _searched(train, seed)
 
     def ask(part: str, imposed: Float[Tensor, "c d d"] | None = None) -> Evidence:
         teams = [
@@ -333,7 +336,7 @@ def gather(
                     _member(
                         make_network,
                         None if imposed is None else _imposing(imposed, action, output),
-                        (_at(x, half), y[half]),
+                        half,
                         seed + members * side + i,
                         progress=f"{part}, team {side + 1}, network {i + 1}" if progress else False,
                         run=None if run is None else run.part(f"{part}-{side + 1}-{i + 1}"),
@@ -346,8 +349,8 @@ def gather(
             for side, half in enumerate(halves)
         ]
         return weigh(
-            teams[0], teams[1], x, held_out, action=action, output=output, candidates=candidates,
-            most=most, device=device, seed=seed,
+            teams[0], teams[1], searched, held_out, action=action, output=output,
+            candidates=candidates, most=most, device=device, seed=seed,
         )  # fmt: skip
 
     return _tried_out(ask("plain"), ask, held_out[1], labels=bool(classes))
@@ -364,7 +367,7 @@ def _tried_out(
         if proposed <= certified:
             break
         span, _ = tried.named(proposed)
-        tried = ask(f"trial {number + 1}", span)
+        tried = ask(f"trial-{number + 1}", span)
         loss, upper = _share_of_loss(tried, evidence, y)
         trial = Trial(evidence.bench.judge(span), loss, upper)
         if trial.passed(tried.dimensions, tried.quality, labels=labels):
@@ -409,7 +412,7 @@ def weigh(
 ) -> Evidence:
     """What two trained teams say; the parameters are those of `gather`."""
     where = pick_device(device)
-    search = _sent(search, _SEARCHED, where)
+    search = _sent(search, SEARCHED, where)
     judge, y = _sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
     bench = Bench(first, second, judge, action=action, output=output, seed=seed)
     found = bench.dimensions(search, candidates=candidates, most=most)
@@ -431,7 +434,7 @@ def weigh(
 def _member(
     make_network: Callable[[], nn.Module],
     augmenter: LieAugmenter | None,
-    data: tuple[Batch, Tensor],
+    data: tuple[Batch, Tensor] | Stream,
     seed: int,
     **options: Any,
 ) -> nn.Module:
@@ -442,9 +445,37 @@ def _member(
     return network.requires_grad_(False)
 
 
-def _halves(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return order[: math.ceil(n / 2)], order[math.ceil(n / 2) :]
+def _halves(
+    train: tuple[Batch, Tensor] | Stream, most: int, seed: int
+) -> list[tuple[Batch, Tensor]] | list[Stream]:
+    """Two disjoint random parts of the data; of a stream each with about `most` samples at most."""
+    if not isinstance(train, Stream):
+        x, y = train
+        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+        middle = math.ceil(len(y) / 2)
+        return [(_at(x, half), y[half]) for half in (order[:middle], order[middle:])]
+    largest = np.uint64(min(1.0, 2 * most / train.count) * (2**63 - 1))
+
+    def of(side: int) -> Stream:
+        return train.where(
+            lambda keys: (keys & np.uint64(1) == side) & (keys >> np.uint64(1) <= largest), seed
+        )
+
+    return [of(0), of(1)]
+
+
+def _searched(train: tuple[Batch, Tensor] | Stream, seed: int) -> Batch:
+    """Inputs on which generators are ordered."""
+    if not isinstance(train, Stream):
+        return train[0]
+    reservoir = Reservoir(SEARCHED, seed=seed)
+    for x, y in train.pieces():
+        reservoir.add(x, y)
+    return reservoir.settle()[0]
+
+
+def _count(data: tuple[Batch, Tensor] | Stream) -> int:
+    return data.count if isinstance(data, Stream) else len(data[1])
 
 
 def _at(x: Batch, rows: Tensor) -> Batch:

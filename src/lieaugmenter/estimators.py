@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -30,15 +32,24 @@ from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import entries
 from lieaugmenter.analysis.verdict import Verdict, assess, defects, quality_of
-from lieaugmenter.data.checkup import examine, non_finite_message
-from lieaugmenter.discovery import Discovery, Evidence, discover, gather, team_network
+from lieaugmenter.data.checkup import Moments, Note, Survey, examine, non_finite_message
+from lieaugmenter.discovery import (
+    SEARCHED,
+    Discovery,
+    Evidence,
+    discover,
+    gather,
+    team_network,
+)
 from lieaugmenter.export.manifest import FORMS, Manifest, made_by
 from lieaugmenter.learning import LieAugmenter, Objective, fit
 from lieaugmenter.learning.augmenter import make_action, make_output
 from lieaugmenter.learning.engine import History, pick_device
 from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.learning.streams import Reservoir, Stream, as_stream, hashes
 from lieaugmenter.lie.basis import LARGEST_DIM, is_closed
 from lieaugmenter.nets import CNN, MLP
+from lieaugmenter.processes import from_first, number_from_first
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.sweep import sweep
 from lieaugmenter.report.trials import departure, ways_to_predict
@@ -58,6 +69,8 @@ NETWORKS = ("auto", "cnn", "mlp")
 _DEFECT_SAMPLES = 1000
 _TRIED_SAMPLES = 64
 _SHOWN_SAMPLES = 8
+# Held-out samples of a stream, at most: they are kept in memory.
+_HELD_OUT = 20_000
 # Larger generators are looked at in the report, not in a terminal.
 _LARGEST_PRINTED = 8
 # Epochs of the teams that look for symmetries for each epoch that is asked for. With fewer steps
@@ -71,19 +84,42 @@ _ROWS_BEYOND = 3
 
 @dataclass(frozen=True)
 class _Task:
-    """The data of a fit as tensors, how elements act on them, and how they are scaled."""
+    """The data of a fit, how elements act on them, and how they are scaled.
 
-    inputs: Tensor
-    targets: Tensor
-    train: Tensor
-    held_out: Tensor
+    What is held out is in memory; what is trained on may be a stream. `data` identifies all of it.
+    """
+
+    train: tuple[Tensor, Tensor] | Stream
+    held_out: tuple[Tensor, Tensor]
     action: Action
     output: Action
     scales: dict[str, Any]
     classes: int
+    n_samples: int
+    data: dict[str, Any]
 
-    def held_out_data(self) -> tuple[Tensor, Tensor]:
-        return self.inputs[self.held_out], self.targets[self.held_out]
+    @property
+    def n_train(self) -> int:
+        return self.train.count if isinstance(self.train, Stream) else len(self.train[1])
+
+    def scaled_train(self, predictor: Predictor) -> tuple[Tensor, Tensor] | Stream:
+        if isinstance(self.train, Stream):
+            return self.train.map(lambda x, y: _scaled(predictor, (x, y)))
+        return _scaled(predictor, self.train)
+
+
+@dataclass(frozen=True)
+class _TargetSizes:
+    """Mean and spread of each target, and the root mean square of all."""
+
+    mean: Tensor
+    spread: Tensor
+    size: float
+
+    @classmethod
+    def of(cls, moments: Moments) -> _TargetSizes:
+        mean, spread = (torch.as_tensor(v).float() for v in (moments.mean, moments.spread))
+        return cls(mean, spread, moments.size)
 
 
 @dataclass(frozen=True)
@@ -92,6 +128,13 @@ class _Given:
 
     generators: Tensor
     range: float | None
+
+    @classmethod
+    def by(cls, discovery: Discovery) -> _Given:
+        """What was discovered; by the first process, where there are several."""
+        reach = discovery.reach()
+        known = from_first(torch.tensor([] if reach is None else [reach]))
+        return cls(from_first(discovery.span.cpu()), float(known) if len(known) else None)
 
 
 class _SymmetryEstimator(BaseEstimator):
@@ -211,17 +254,114 @@ class _SymmetryEstimator(BaseEstimator):
         resume: bool,
         findings: Callable[[Self], Findings] | None,
     ) -> Self:
-        self._check_parameters(x, y)
+        self._check_parameters(x.shape, y.shape)
         self.sample_shape_ = x.shape[1:]
         if self.verbose:
-            self._warn_of_oddities(x, y)
+            structured = self.blocks is not None or self.mask is not None
+            names = self._names(x) if x.ndim == 2 else None
+            self._warn_of_oddities(examine(x, y, names, look_at_rank=not structured))
         seed = self._seed(resume)
-        task = self._task(x, y, classes, seed)
+        return self._fit_task(self._task(x, y, classes, seed), seed, resume, findings)
+
+    def _fit_stream(
+        self,
+        stream: Stream,
+        y: Any,
+        *,
+        resume: bool,
+        findings: Callable[[Self], Findings] | None,
+    ) -> Self:
+        """Fit on pairs (x, y) that are read piece by piece; labels are whole numbers from 0 on."""
+        if y is not None:
+            raise ValueError("X is a stream of pairs (x, y), so that y must be left out")
+        seed = self._seed(resume)
+        survey, reservoir, digest = self._survey(stream, seed)
+        kept_x, kept_y = reservoir.settle()
+        kept_x = kept_x.float()
+        held = min(round(self.validation * survey.count), len(kept_y))
+        if held < 2 or survey.count - held < 2:
+            raise ValueError(f"the stream has {survey.count} samples: too few to hold some out")
+        classes = self._look_at_targets(survey, getattr(stream, "labels", None))
+        self._check_parameters(
+            (survey.count, *survey.sample_shape), (survey.count, *survey.y_shape)
+        )
+        # Sets what scikit-learn wants to know about X, and looks at its shape.
+        self._validated_x(kept_x.numpy(), reset=True)
+        self.sample_shape_ = survey.sample_shape
+        if self.verbose:
+            structured = self.blocks is not None or self.mask is not None
+            names = self._names(kept_x.numpy()) if kept_x.ndim == 2 else None
+            self._warn_of_oddities(survey.notes(names, look_at_rank=not structured))
+        action = make_action(self.action, survey.sample_shape[-1])
+        output = make_output(self.output, action)
+        action.check(kept_x)
+        sizes = None if classes else _TargetSizes.of(survey.y_moments)
+        last = reservoir.keys[held - 1]
+        task = _Task(
+            train=stream.where(lambda keys: keys > last, seed).map(
+                lambda x, y: (x.float(), self._encoded(y))
+            ),
+            held_out=(kept_x[:held], self._encoded(kept_y[:held])),
+            action=action,
+            output=output,
+            scales=self._scales(survey.x_moments.size, sizes, action, output),
+            classes=classes,
+            n_samples=survey.count,
+            data=digest | {"read": "piece by piece", "held_out": held},
+        )
+        return self._fit_task(task, seed, resume, findings)
+
+    def _survey(self, stream: Stream, seed: int) -> tuple[Survey, Reservoir, dict[str, Any]]:
+        """Read everything once: what there is, a random part to keep, and what identifies it."""
+        survey, total = Survey(), 0
+        reservoir = Reservoir(_HELD_OUT, seed=seed)
+        for x, y in stream.pieces():
+            if not isinstance(x, Tensor):
+                raise ValueError(
+                    f"the stream yields inputs of type {type(x).__name__}; the estimators take one "
+                    f"tensor (with fit() and an action of your own they may be a dict or tuple)"
+                )
+            keys = hashes(x, y, seed)
+            survey.add(x.numpy(), y.numpy())
+            reservoir.add(x, y, keys)
+            # A sum, so that the order of reading does not matter.
+            total = (total + int(keys.sum(dtype=np.uint64))) % 2**64
+        if not survey.count:
+            raise ValueError("the stream has no samples: there is nothing to learn from")
+        names = None if self.feature_names is None else list(self.feature_names)
+        for error in survey.errors(names if len(survey.sample_shape) == 1 else None):
+            raise ValueError(error.text)
+        digest = hashlib.sha256(f"{seed} {survey.count} {total}".encode()).hexdigest()
+        return (
+            survey,
+            reservoir,
+            {
+                "sha256": digest,
+                "x_shape": [survey.count, *survey.sample_shape],
+                "y_shape": [survey.count, *survey.y_shape],
+            },
+        )
+
+    @abstractmethod
+    def _look_at_targets(self, survey: Survey, words: np.ndarray | None) -> int:
+        """Take notice of the targets of a stream; the number of classes, 0 for numbers."""
+
+    @abstractmethod
+    def _encoded(self, y: Tensor) -> Tensor:
+        """Targets of a stream as the network learns them."""
+
+    def _fit_task(
+        self,
+        task: _Task,
+        seed: int,
+        resume: bool,
+        findings: Callable[[Self], Findings] | None,
+    ) -> Self:
         # Built once before anything is written: a mistake in the settings leaves no folder behind.
         self._build(task, seed)
         directory = self.run_directory
         with nullcontext() if directory is None else RunFolder(directory).alone():
-            run = self._open_run(x, y, seed, resume)
+            run = self._open_run(task.data, seed, resume)
             self._learn(task, seed, run, resume)
             if run is not None:
                 (self.findings() if findings is None else findings(self)).save(run)
@@ -232,12 +372,12 @@ class _SymmetryEstimator(BaseEstimator):
         """Count generators, train and judge; what is trained goes to the run folder."""
         auto = self.n_generators == "auto"
         discovery = self._discover(task, seed, run, resume) if auto else None
-        given = None if discovery is None else _Given(discovery.span.cpu(), discovery.reach())
+        given = None if discovery is None else _Given.by(discovery)
         trained = [
             self._train(task, seed + number, self._folder_of_seed(run, number), resume, given)
             for number in np.arange(self.n_seeds).tolist()
         ]
-        held_out = task.held_out_data()
+        held_out = task.held_out
         losses = [predictor.choose_inference(*held_out)[1] for predictor, _ in trained]
         # A loss that is not a number must not win.
         best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
@@ -263,16 +403,14 @@ class _SymmetryEstimator(BaseEstimator):
             self.symmetries_ = self._table(
                 discovery.evidence, {0: nothing, len(self.generators_): losses[best]}
             )
-        self.n_samples_ = len(task.inputs)
-        self._tried = tuple(data[:_TRIED_SAMPLES].clone() for data in task.held_out_data())
+        self.n_samples_ = task.n_samples
+        self._data = task.data
+        self._tried = tuple(data[:_TRIED_SAMPLES].clone() for data in task.held_out)
         if run is not None and self.n_seeds > 1:
             run.write_metrics(self.history_.records)
 
-    def _warn_of_oddities(self, x: np.ndarray, y: np.ndarray) -> None:
-        structured = self.blocks is not None or self.mask is not None
-        for note in examine(
-            x, y, self._names(x) if x.ndim == 2 else None, look_at_rank=not structured
-        ):
+    def _warn_of_oddities(self, notes: list[Note]) -> None:
+        for note in notes:
             if note.level == "warning":
                 warnings.warn(note.text, stacklevel=4)
         mask = None if self.mask is None else torch.as_tensor(np.asarray(self.mask)).float()
@@ -291,14 +429,24 @@ class _SymmetryEstimator(BaseEstimator):
         targets = torch.from_numpy(np.ascontiguousarray(y))
         targets = targets.long() if classes else targets.float()
         action.check(inputs)
-        scales = self._scales(inputs, targets, action, output)
+        sizes = None
+        if not classes:
+            sizes = _TargetSizes(targets.mean(0), targets.std(0, correction=0), _size(targets))
         train, held_out = _split(len(inputs), self.validation, seed)
-        return _Task(inputs, targets, train, held_out, action, output, scales, classes)
+        return _Task(
+            train=(inputs[train], targets[train]),
+            held_out=(inputs[held_out], targets[held_out]),
+            action=action,
+            output=output,
+            scales=self._scales(_size(inputs), sizes, action, output),
+            classes=classes,
+            n_samples=len(inputs),
+            data=fingerprint(x, y),
+        )
 
     def _discover(self, task: _Task, seed: int, run: RunFolder | None, resume: bool) -> Discovery:
         """Which generators there are, from two teams of predictors, and how sure that is."""
         predictor = self._build(task, seed)
-        x, y = predictor.scale_x(task.inputs), predictor.scale_y(task.targets)
         smooth = self.network in ("auto", "mlp") and not isinstance(task.action, ImageAction)
 
         def make_network() -> nn.Module:
@@ -308,8 +456,8 @@ class _SymmetryEstimator(BaseEstimator):
 
         evidence = gather(
             make_network,
-            (x[task.train], y[task.train]),
-            (x[task.held_out], y[task.held_out]),
+            task.scaled_train(predictor),
+            _scaled(predictor, task.held_out),
             action=task.action,
             output=task.output,
             candidates=entries(predictor.augmenter.basis.mask),
@@ -329,7 +477,7 @@ class _SymmetryEstimator(BaseEstimator):
     def _build(self, task: _Task, seed: int, given: _Given | None = None) -> Predictor:
         """The untrained network and augmenter of a seed."""
         pick_device(self.device)
-        n = len(task.train)
+        n = task.n_train
         steps = -(-n // min(self.batch_size, n)) * self.epochs
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -358,13 +506,12 @@ class _SymmetryEstimator(BaseEstimator):
         given: _Given | None,
     ) -> tuple[Predictor, History]:
         predictor = self._build(task, seed, given)
-        x, y = predictor.scale_x(task.inputs), predictor.scale_y(task.targets)
         history = fit(
             predictor.network,
             # Without a generator there is nothing to augment with.
             predictor.augmenter if len(predictor.augmenter.generators) else None,
-            (x[task.train], y[task.train]),
-            validation=(x[task.held_out], y[task.held_out]),
+            task.scaled_train(predictor),
+            validation=_scaled(predictor, task.held_out),
             epochs=self.epochs,
             batch_size=self.batch_size,
             lr=self.lr,
@@ -387,7 +534,7 @@ class _SymmetryEstimator(BaseEstimator):
         """The seed of the first training run; that of the run being resumed, however it came."""
         if resume and self.run_directory is not None:
             return int(RunFolder.open(self.run_directory).config()["seed"])
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return number_from_first(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
     def _save_predictor(self, run: RunFolder) -> None:
         """The network with the scales it needs to predict."""
@@ -401,7 +548,7 @@ class _SymmetryEstimator(BaseEstimator):
         }
         write_tensors(run.path / "network.safetensors", self.network_.state_dict(), scales)
 
-    def _check_parameters(self, x: np.ndarray, y: np.ndarray) -> None:
+    def _check_parameters(self, x_shape: tuple[int, ...], y_shape: tuple[int, ...]) -> None:
         given = self.n_generators
         if given != "auto" and (not isinstance(given, int | np.integer) or given < 1):
             raise ValueError(f"n_generators={given!r}: give a number of at least 1, or 'auto'")
@@ -410,11 +557,11 @@ class _SymmetryEstimator(BaseEstimator):
         if self.n_seeds < 1:
             raise ValueError(f"n_seeds={self.n_seeds}: at least one training run is needed")
         same = self.output == "same"
-        if same and y.shape != x.shape:
-            columns = 1 if y.ndim == 1 else y.shape[-1]
+        if same and y_shape != x_shape:
+            columns = 1 if len(y_shape) == 1 else y_shape[-1]
             raise ValueError(
-                f"output='same' needs y with {x.shape[-1]} columns to transform with X, in shape "
-                f"{x.shape}; y has {columns} in shape {y.shape}. For a scalar target use "
+                f"output='same' needs y with {x_shape[-1]} columns to transform with X, in shape "
+                f"{x_shape}; y has {columns} in shape {y_shape}. For a scalar target use "
                 f"output='invariant'"
             )
 
@@ -441,23 +588,21 @@ class _SymmetryEstimator(BaseEstimator):
         return MLP(in_shape, out_shape, hidden=tuple(self.hidden))
 
     def _scales(
-        self, inputs: Tensor, targets: Tensor, action: Action, output: Action
+        self, x_size: float, y: _TargetSizes | None, action: Action, output: Action
     ) -> dict[str, Any]:
         """One number for X. Targets that move share it or have one of their own; others are
-        standardised column by column.
+        standardised column by column; labels have no size.
         """
         if not self.scale:
             return {}
-        known = not isinstance(self.action, Action)
-        x_scale = _size(inputs) if known else 1.0
-        if not targets.is_floating_point():
+        x_scale = 1.0 if isinstance(self.action, Action) else x_size or 1.0
+        if y is None:
             return {"x_scale": x_scale}
         if isinstance(output, InvariantAction):
-            spread = targets.std(0, correction=0)
-            spread = torch.where(spread > 0, spread, torch.ones_like(spread))
-            return {"x_scale": x_scale, "y_scale": spread, "y_shift": targets.mean(0)}
+            spread = torch.where(y.spread > 0, y.spread, torch.ones_like(y.spread))
+            return {"x_scale": x_scale, "y_scale": spread, "y_shift": y.mean}
         shared = output is action or isinstance(output, AffineAction)
-        return {"x_scale": x_scale, "y_scale": x_scale if shared else _size(targets)}
+        return {"x_scale": x_scale, "y_scale": x_scale if shared else y.size or 1.0}
 
     def _judge(self, x: Tensor, y: Tensor, seed: int) -> Verdict:
         predictor, augmenter = self.predictor_, self.augmenter_
@@ -530,7 +675,7 @@ class _SymmetryEstimator(BaseEstimator):
         nothing = _Given(task.action.mask.expand(0, -1, -1), None)
         part = None if run is None else run.part("plain")
         predictor, _ = self._train(task, seed, part, resume, nothing)
-        return predictor.loss(*task.held_out_data())
+        return predictor.loss(*task.held_out)
 
     def _table(self, evidence: Evidence, losses: dict[int, float]) -> list[dict[str, Any]]:
         """A row for no generator, and one for each dimension up to a few beyond what was found."""
@@ -557,7 +702,7 @@ class _SymmetryEstimator(BaseEstimator):
 
     # -- runs on disk ---------------------------------------------------------------------------
 
-    def _open_run(self, x: np.ndarray, y: np.ndarray, seed: int, resume: bool) -> RunFolder | None:
+    def _open_run(self, data: dict[str, Any], seed: int, resume: bool) -> RunFolder | None:
         if self.run_directory is None:
             if resume:
                 raise ValueError("resume=True needs run_directory=, the run to continue")
@@ -565,7 +710,7 @@ class _SymmetryEstimator(BaseEstimator):
         config = {
             "estimator": type(self).__name__,
             "parameters": _plain(self.get_params(deep=False)),
-            "data": fingerprint(x, y),
+            "data": data,
             "seed": seed,
             "versions": versions(),
         }
@@ -620,12 +765,21 @@ class _SymmetryEstimator(BaseEstimator):
                 "held-out loss": final.get("validation_loss"),
                 "predictions": f"averaged over {views} elements" if views else "direct",
                 "agreement of seeds (smallest cosine)": self.seed_agreement_,
+                **self._how_it_was_read(),
                 "training time (s)": round(self.history_.seconds, 1),
             },
             "settings": _plain(self.get_params(deep=False)),
             "environment": environment(),
         }
         return Findings(**(found | changes))
+
+    def _how_it_was_read(self) -> dict[str, str]:
+        """For the record: what a verdict on a stream rests on."""
+        if "read" not in self._data:
+            return {}
+        searched = "" if self.dimensions_ is None else f", generators ordered on {SEARCHED} others"
+        judged = f"judged on {self._data['held_out']} held-out samples drawn at random"
+        return {"data": f"read piece by piece; {judged}{searched}"}
 
     def _trials(self) -> dict[str, Any]:
         """What the predictor does when samples move: asked once, for it takes a while."""
@@ -885,7 +1039,7 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         resume: bool = False,
         findings: Callable[[Self], Findings] | None = None,
@@ -895,15 +1049,20 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
         Parameters
         ----------
         X
-            Inputs, (N, …).
+            Inputs, (N, …). Or data that do not fit into memory, as pairs (x, y): a `Stream`, such
+            as `stream_data` makes of a file, an IterableDataset or a DataLoader; a random part of
+            at most 20,000 samples is then held out.
         y
-            Targets, (N,) or (N, m), or like X for ``output="same"``.
+            Targets, (N,) or (N, m), or like X for ``output="same"``; none for a stream.
         resume
             Continue the run in `run_directory`: the same data, parameters and versions.
         findings
             What to keep in `run_directory` about the fitted model, such as
             ``lambda model: model.findings(title="Mine")``; ``model.findings()`` unless given.
         """
+        stream = as_stream(X)
+        if stream is not None:
+            return self._fit_stream(stream, y, resume=resume, findings=findings)
         x = self._validated_x(X, reset=True)
         target = _numeric_target(y)
         _check_same_length(x, target)
@@ -912,6 +1071,15 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
             raise ValueError(message)
         self._one_dimensional = target.ndim == 1
         return self._fit(x, target, classes=0, resume=resume, findings=findings)
+
+    def _look_at_targets(self, survey: Survey, words: np.ndarray | None) -> int:
+        if words is not None:
+            raise ValueError("y holds words; for labels use SymmetryClassifier")
+        self._one_dimensional = survey.y_shape == ()
+        return 0
+
+    def _encoded(self, y: Tensor) -> Tensor:
+        return y.float()
 
     def predict(self, X: Any, views: int | None = None) -> np.ndarray:
         """Predictions in the way that did better on held-out data, averaged or direct.
@@ -951,7 +1119,7 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         resume: bool = False,
         findings: Callable[[Self], Findings] | None = None,
@@ -961,14 +1129,18 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
         Parameters
         ----------
         X
-            Inputs, (N, …).
+            Inputs, (N, …), or pairs (x, y) that do not fit into memory, as for
+            `SymmetryRegressor.fit`; labels are then whole numbers.
         y
-            Labels, (N,): integers or words.
+            Labels, (N,): integers or words; none for a stream.
         resume, findings
             As for `SymmetryRegressor.fit`.
         """
         if not (isinstance(self.output, InvariantAction) or self.output == "invariant"):
             raise ValueError("a classifier's labels do not move: output must be 'invariant'")
+        stream = as_stream(X)
+        if stream is not None:
+            return self._fit_stream(stream, y, resume=resume, findings=findings)
         x = self._validated_x(X, reset=True)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
@@ -978,10 +1150,27 @@ class SymmetryClassifier(ClassifierMixin, _SymmetryEstimator):
             raise ValueError(f"y has shape {labels.shape}; labels must be (N,)")
         _check_same_length(x, labels)
         self.classes_ = unique_labels(labels)
+        classes = self._checked_number_of_classes()
+        numbers = np.searchsorted(self.classes_, labels)
+        return self._fit(x, numbers, classes=classes, resume=resume, findings=findings)
+
+    def _look_at_targets(self, survey: Survey, words: np.ndarray | None) -> int:
+        codes = survey.labels
+        if codes is None or codes.dtype.kind not in "biu":
+            raise ValueError(
+                f"y has targets of shape {survey.y_shape} that are no classes; labels of a stream "
+                f"must be whole numbers, (N,)"
+            )
+        self._codes, self.classes_ = codes, codes if words is None else words[codes]
+        return self._checked_number_of_classes()
+
+    def _encoded(self, y: Tensor) -> Tensor:
+        return torch.from_numpy(np.searchsorted(self._codes, y.numpy()))
+
+    def _checked_number_of_classes(self) -> int:
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class only ({self.classes_[0]!r}); a classifier needs two")
-        numbers = np.searchsorted(self.classes_, labels)
-        return self._fit(x, numbers, classes=len(self.classes_), resume=resume, findings=findings)
+        return len(self.classes_)
 
     def predict_proba(self, X: Any, views: int | None = None) -> np.ndarray:
         """Probabilities of the classes; `views` as in `SymmetryRegressor.predict`."""
@@ -1004,8 +1193,14 @@ def _untrained(network: nn.Module) -> nn.Module:
 
 def _shapes(task: _Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of a sample and of an output."""
-    out_shape = (task.classes,) if task.classes else tuple(task.targets.shape[1:]) or (1,)
-    return tuple(task.inputs.shape[1:]), out_shape
+    x, y = task.held_out
+    out_shape = (task.classes,) if task.classes else tuple(y.shape[1:]) or (1,)
+    return tuple(x.shape[1:]), out_shape
+
+
+def _scaled(predictor: Predictor, data: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets as the network sees them."""
+    return predictor.scale_x(data[0]), predictor.scale_y(data[1])
 
 
 def _until(reached: Sequence[float | None]) -> str:

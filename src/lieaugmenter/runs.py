@@ -26,6 +26,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+from lieaugmenter.processes import done_by_first, process_number
+
 try:
     import fcntl
 except ImportError:  # there is none on Windows
@@ -65,6 +67,8 @@ class WriteError(RunError, OSError):
 def write_atomically(path: Path, content: bytes | str, *, previous: Path | None = None) -> None:
     """Write to a temporary name in the same folder, then rename: readers see all or nothing.
 
+    Of several processes that train together only the first writes.
+
     Parameters
     ----------
     path
@@ -79,6 +83,8 @@ def write_atomically(path: Path, content: bytes | str, *, previous: Path | None 
     WriteError
         The disk is full, the folder read-only, …; nothing has changed.
     """
+    if process_number() > 0:
+        return
     data = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,19 +254,22 @@ class RunFolder:
     @classmethod
     def ensure_new(cls, path: str | Path) -> None:
         """Raise a `RunError` if there is a run, or a file, at that path."""
-        run = cls(path)
-        run._check_no_file()
-        if run.config_path.exists():
-            state = "a finished run" if run.finished else "an unfinished run"
+        # By the first process alone: it may begin to write while another has yet to look.
+        done_by_first(cls(path)._check_new, RunError)
+
+    def _check_new(self) -> None:
+        self._check_no_file()
+        if self.config_path.exists():
+            state = "a finished run" if self.finished else "an unfinished run"
             advice = "choose another folder"
-            if not run.finished:
+            if not self.finished:
                 advice += ", or resume it"
-            raise RunError(f"{run.path} holds {state}, which is never overwritten; {advice}")
-        names = [path.name for path in run.path.glob("*")]
+            raise RunError(f"{self.path} holds {state}, which is never overwritten; {advice}")
+        names = [path.name for path in self.path.glob("*")]
         others = [n for n in names if n not in _BEFORE_A_RUN and not n.endswith(_UNFINISHED)]
         if others:
             raise RunError(
-                f"{run.path} is not empty (it holds {sorted(others)[0]}); choose another folder, "
+                f"{self.path} is not empty (it holds {sorted(others)[0]}); choose another folder, "
                 f"so that nothing of yours is overwritten"
             )
 
@@ -297,30 +306,40 @@ class RunFolder:
         """Keep other processes out of the folder, which is made if it is not there.
 
         The thread that has it may ask again. The lock goes with the process: one that was killed
-        leaves nothing to clear away.
+        leaves nothing to clear away. Processes that train together have it together: the first
+        takes it, and if that is refused, all are.
 
         Raises
         ------
         RunError
             Another process, or another thread, works there.
         """
+        held: list[_Lock] = []
+        done_by_first(lambda: held.append(self._lock()), RunError)
+        try:
+            if held:
+                self._remove_unfinished()
+            yield
+        finally:
+            for lock in held:
+                lock.give_back()
+
+    def _lock(self) -> _Lock:
         self._check_no_file()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            held = _Lock.take(self.path.resolve())
+            return _Lock.take(self.path.resolve())
         except OSError as error:
             raise WriteError.of(self.path, error) from None
-        try:
-            for unfinished in self.path.rglob(f".*{_UNFINISHED}"):
-                # Left by a process that was killed while it wrote.
-                unfinished.unlink(missing_ok=True)
-            yield
-        finally:
-            held.give_back()
+
+    def _remove_unfinished(self) -> None:
+        """What a process that was killed while it wrote has left."""
+        for unfinished in self.path.rglob(f".*{_UNFINISHED}"):
+            unfinished.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove the folder if no run has begun there, so that its name can be used again."""
-        if not self.config_path.exists() and self.path.is_dir():
+        if process_number() == 0 and not self.config_path.exists() and self.path.is_dir():
             for name in _BEFORE_A_RUN:
                 (self.path / name).unlink(missing_ok=True)
             self.path.rmdir()

@@ -15,8 +15,9 @@ independent, and their product has no mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from jaxtyping import Float
@@ -78,7 +79,8 @@ def polarize(
     model
         Ψ, differentiable, one sample at a time (batch normalisation in evaluation mode).
     x
-        Samples.
+        Samples; or an iterator over batches of them, for data that do not fit into memory. It is
+        read once.
     action, output
         How generators act on inputs and on outputs.
     other
@@ -105,21 +107,27 @@ def polarize(
     >>> found.variance < 1e-12, bool(torch.allclose(found.span(1), -found.span(1).mT))
     (True, True)
     """
-    reference, n = tensors_of(x)[0], batch_size(x)
+    pieces = x if isinstance(x, Iterator) else _cut(x, chunk)
+    first = next(pieces, None)
+    if first is None:
+        raise ValueError("there are no samples to look for a symmetry on")
+    reference = tensors_of(first)[0]
     candidates = entries(action.mask) if candidates is None else candidates
     directions = _orthonormal(candidates.flatten(1)).unflatten(1, candidates.shape[1:])
     directions = directions.to(reference)
     defects = reference.new_zeros(len(directions), len(directions), dtype=torch.float64)
     displacements = torch.zeros_like(defects)
-    for start in range(0, n, chunk):
-        piece = map_tensors(lambda t, at=start: t[at : at + chunk], x)
+    n = 0
+    for piece in chain([first], pieces):
+        n += batch_size(piece)
         moved = [action.moving(action.differential(e, piece)) for e in directions]
-        displacements += _gram(moved, moved) / n
+        displacements += _gram(moved, moved)
         residuals = [
             [lie_derivative(one, piece, e, action=action, output=output) for e in directions]
             for one in ([model] if other is None else [model, other])
         ]
-        defects += _gram(residuals[0], residuals[-1]) / n
+        defects += _gram(residuals[0], residuals[-1])
+    defects, displacements = defects / n, displacements / n
     sizes, axes = torch.linalg.eigh(displacements)
     moves = sizes > tolerance**2 * sizes[-1]
     if not bool(moves.any()):
@@ -154,6 +162,12 @@ def displacement_cosines(
         return _orthonormal(torch.stack(moved).flatten(1))
 
     return torch.linalg.svdvals(displacements(a) @ displacements(b).mT).clamp(max=1.0)
+
+
+def _cut(x: Batch, chunk: int) -> Iterator[Batch]:
+    """Samples a few at a time."""
+    for start in range(0, batch_size(x), chunk):
+        yield map_tensors(lambda t, at=start: t[at : at + chunk], x)
 
 
 def entries(mask: Float[Tensor, "d d"]) -> Float[Tensor, "n d d"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,12 @@ import numpy as np
 # Singular values below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-5
 _STANDARDISED = 0.02
+# Wider samples have no rank computed.
+_LARGEST_RANK = 512
+# Different targets beyond this number are not counted.
+_MOST_DISTINCT = 10_000
+# Values that are looked at together.
+_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
@@ -25,38 +31,207 @@ def non_finite_message(
     x: np.ndarray, names: Sequence[str] | None = None, what: str = "X"
 ) -> str | None:
     """Where the NaN and infinities are, or None if there are none."""
-    bad = ~np.isfinite(x)
-    count = int(bad.sum())
-    if not count:
-        return None
-    rows = np.flatnonzero(bad.reshape(len(x), -1).any(1))
-    where = ""
-    if x.ndim == 2:
-        columns = np.flatnonzero(bad.any(0))[:5]
-        shown = [f'{c} ("{names[c]}")' if names is not None else str(c) for c in columns]
-        where = f" in column{'s' if len(shown) > 1 else ''} {', '.join(shown)}"
-    return (
-        f"{what} has {count} non-finite value{'s' if count > 1 else ''} (NaN or inf){where}; first "
-        f"row {rows[0]}. Drop or impute them; lieaugmenter never fills values silently"
-    )
+    found = _NonFinite()
+    found.add(x)
+    return found.message(names, what)
+
+
+class _NonFinite:
+    """Counts what is not finite, and where."""
+
+    def __init__(self) -> None:
+        self.count = self.rows = 0
+        self.first: int | None = None
+        self.columns: set[int] = set()
+
+    def add(self, values: np.ndarray) -> None:
+        bad = ~np.isfinite(values)
+        if bad.any():
+            self.count += int(bad.sum())
+            if self.first is None:
+                self.first = self.rows + int(bad.reshape(len(values), -1).any(1).argmax())
+            if values.ndim == 2:
+                self.columns |= set(np.flatnonzero(bad.any(0)).tolist())
+        self.rows += len(values)
+
+    def message(self, names: Sequence[str] | None, what: str) -> str | None:
+        if not self.count:
+            return None
+        where = ""
+        if self.columns:
+            columns = sorted(self.columns)[:5]
+            shown = [f'{c} ("{names[c]}")' if names is not None else str(c) for c in columns]
+            where = f" in column{'s' if len(shown) > 1 else ''} {', '.join(shown)}"
+        return (
+            f"{what} has {self.count} non-finite value{'s' if self.count > 1 else ''} (NaN or inf)"
+            f"{where}; first row {self.first}. Drop or impute them; lieaugmenter never fills "
+            f"values silently"
+        )
+
+
+class Moments:
+    """Mean and spread of each column, from pieces.
+
+    Attributes
+    ----------
+    count, mean, squares
+        Samples so far, their mean, and their squared distances from it, summed.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = self.squares = np.zeros(0)
+
+    def add(self, values: np.ndarray) -> None:
+        values = values.astype(np.float64)
+        n, mean = len(values), values.mean(0)
+        squares = np.square(values - mean).sum(0)
+        if self.count:
+            # Chan, Golub and LeVeque: no small difference of large sums.
+            apart, total = mean - self.mean, self.count + n
+            squares = self.squares + squares + apart**2 * (self.count * n / total)
+            mean = self.mean + apart * (n / total)
+        self.count, self.mean, self.squares = self.count + n, mean, squares
+
+    @property
+    def spread(self) -> np.ndarray:
+        """Standard deviations."""
+        return np.sqrt(self.squares / max(self.count, 1))
+
+    @property
+    def size(self) -> float:
+        """Root mean square over all columns."""
+        return float(np.sqrt((self.squares / max(self.count, 1) + self.mean**2).mean()))
 
 
 def rank(x: np.ndarray) -> int:
     """Numerical rank of the samples as vectors (not centred: linear actions have an origin)."""
     flat = x.reshape(-1, x.shape[-1]).astype(np.float64)
-    values = np.linalg.eigvalsh(flat.T @ flat / max(len(flat), 1))
+    return _rank_of(flat.T @ flat / max(len(flat), 1))
+
+
+def _rank_of(products: np.ndarray) -> int:
+    values = np.linalg.eigvalsh(products)
     largest = values.max(initial=0.0)
     return int((values > _RANK_TOLERANCE**2 * largest).sum()) if largest > 0 else 0
 
 
 def looks_standardised(x: np.ndarray) -> bool:
     """Whether every column has mean 0 and standard deviation 1."""
-    if x.ndim != 2 or x.shape[1] < 2 or len(x) < 10:
-        return False
-    means, spreads = x.mean(0), x.std(0)
-    return bool(
-        (np.abs(means) < _STANDARDISED).all() and (np.abs(spreads - 1) < _STANDARDISED).all()
-    )
+    survey = Survey()
+    survey.add(x, np.zeros(len(x)))
+    return survey.looks_standardised
+
+
+class Survey:
+    """What there is to know about data before learning from them, from one reading of its pieces.
+
+    Attributes
+    ----------
+    count
+        Samples so far.
+    x_moments, y_moments
+        Means, spreads and sizes of columns; the latter only of targets that are numbers.
+    labels
+        The different targets, sorted, while there are not too many; None beyond that.
+
+    Examples
+    --------
+    >>> survey = Survey()
+    >>> for piece in np.split(np.arange(300.0).reshape(100, 3), 4):
+    ...     survey.add(piece, piece[:, 0])
+    >>> survey.count, [note.level for note in survey.notes()]
+    (100, ['warning', 'warning'])
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.x_moments, self.y_moments = Moments(), Moments()
+        self.labels: np.ndarray | None = np.empty(0)
+        self.sample_shape: tuple[int, ...] = ()
+        self.y_shape: tuple[int, ...] = ()
+        self._y_kind = "f"
+        self._not_finite = {"X": _NonFinite(), "y": _NonFinite()}
+        self._lowest = self._highest = self._first = np.zeros(0)
+        self._products, self._vectors = np.zeros((0, 0)), 0
+
+    def add(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Look at some more samples."""
+        for what, values in (("X", x), ("y", y)):
+            if values.dtype.kind == "f":
+                self._not_finite[what].add(values)
+        if not self.count:
+            self.sample_shape, self.y_shape, self._y_kind = x.shape[1:], y.shape[1:], y.dtype.kind
+            self._lowest = self._highest = self._first = x[0]
+            self._products = np.zeros((x.shape[-1],) * 2) if self._has_rank else self._products
+            self.labels = y[:0] if y.ndim == 1 else None
+        self.count += len(x)
+        if any(found.count for found in self._not_finite.values()):
+            return
+        self.x_moments.add(x)
+        if y.dtype.kind in "biuf":
+            self.y_moments.add(y)
+        if self.labels is not None:
+            self.labels = np.union1d(self.labels, y)
+            if len(self.labels) > _MOST_DISTINCT:
+                self.labels = None
+        if x.ndim == 2:
+            self._lowest = np.minimum(self._lowest, x.min(0))
+            self._highest = np.maximum(self._highest, x.max(0))
+        if self._has_rank:
+            flat = x.reshape(-1, x.shape[-1]).astype(np.float64)
+            self._products += flat.T @ flat
+            self._vectors += len(flat)
+
+    @property
+    def _has_rank(self) -> bool:
+        return len(self.sample_shape) in (1, 2) and self.sample_shape[-1] <= _LARGEST_RANK
+
+    @property
+    def looks_standardised(self) -> bool:
+        """Whether every column has mean 0 and standard deviation 1."""
+        if len(self.sample_shape) != 1 or self.sample_shape[0] < 2 or self.count < 10:
+            return False
+        moments = self.x_moments
+        return bool(
+            (np.abs(moments.mean) < _STANDARDISED).all()
+            and (np.abs(moments.spread - 1) < _STANDARDISED).all()
+        )
+
+    def errors(self, names: Sequence[str] | None = None) -> list[Note]:
+        """What makes the data unusable."""
+        found = [
+            self._not_finite["X"].message(names, "X"),
+            self._not_finite["y"].message(None, "y"),
+        ]
+        return [Note("error", message + ".") for message in found if message]
+
+    def notes(self, names: Sequence[str] | None = None, *, look_at_rank: bool = True) -> list[Note]:
+        """Remarks, most serious first; the parameters are those of `examine`."""
+        notes = self.errors(names)
+        if notes:
+            return notes
+        if self.count < 200:
+            notes.append(
+                Note("warning", f"Only {self.count} samples: expect an inconclusive verdict.")
+            )
+        if self.looks_standardised:
+            notes.append(
+                Note(
+                    "warning",
+                    "Columns look standardised (mean 0, sd 1 each), typical of StandardScaler. "
+                    "Scaling columns differently turns a rotation into a skewed one: use one scale "
+                    "for all columns that may mix.",
+                )
+            )
+        if len(self.sample_shape) == 1:
+            for column in np.flatnonzero(self._highest == self._lowest)[:5]:
+                label = names[column] if names is not None else f"column {column}"
+                notes.append(Note("info", f"{label} is constant ({self._first[column]:g})."))
+        if look_at_rank and self._has_rank:
+            d = self.sample_shape[-1]
+            notes += _rank_notes(d, _rank_of(self._products / max(self._vectors, 1)))
+        return notes + _target_notes(self.labels, self._y_kind, self.count)
 
 
 def examine(
@@ -78,40 +253,22 @@ def examine(
         Whether directions that cannot be identified are worth a remark; not when the generators'
         structure is given.
     """
-    notes: list[Note] = []
-    if len(x) != len(y):
-        notes.append(Note("error", f"X has {len(x)} rows, y has {len(y)}."))
-    for what, array in (("X", x), ("y", y)):
-        if array.dtype.kind == "f":
-            message = non_finite_message(array, names if what == "X" else None, what)
-            if message:
-                notes.append(Note("error", message + "."))
-    if any(note.level == "error" for note in notes):
-        return notes
-    if len(x) < 200:
-        notes.append(Note("warning", f"Only {len(x)} samples: expect an inconclusive verdict."))
-    if looks_standardised(x):
-        notes.append(
-            Note(
-                "warning",
-                "Columns look standardised (mean 0, sd 1 each), typical of StandardScaler. Scaling "
-                "columns differently turns a rotation into a skewed one: use one scale for all "
-                "columns that may mix.",
-            )
-        )
-    if x.ndim == 2:
-        constant = np.flatnonzero(x.max(0) == x.min(0))
-        for column in constant[:5]:
-            label = names[column] if names is not None else f"column {column}"
-            notes.append(Note("info", f"{label} is constant ({x[0, column]:g})."))
-    if look_at_rank and x.ndim in (2, 3) and x.shape[-1] <= 512:
-        notes += _rank_notes(x)
-    notes += _target_notes(y)
-    return notes
+    mismatch = [Note("error", f"X has {len(x)} rows, y has {len(y)}.")] if len(x) != len(y) else []
+    survey = Survey()
+    for rows in _slices(x):
+        survey.add(x[rows], y[rows])
+    return mismatch + (
+        survey.errors(names) if mismatch else survey.notes(names, look_at_rank=look_at_rank)
+    )
 
 
-def _rank_notes(x: np.ndarray) -> list[Note]:
-    d, r = x.shape[-1], rank(x)
+def _slices(x: np.ndarray) -> Iterator[slice]:
+    """Rows that are looked at together."""
+    rows = max(1, _AT_ONCE // max(x[:1].size, 1))
+    return (slice(start, start + rows) for start in range(0, len(x), rows))
+
+
+def _rank_notes(d: int, r: int) -> list[Note]:
     if r == d:
         return []
     return [
@@ -123,18 +280,20 @@ def _rank_notes(x: np.ndarray) -> list[Note]:
     ]
 
 
-def _target_notes(y: np.ndarray) -> list[Note]:
-    if y.dtype.kind in "US":
-        return [Note("info", f"y holds {len(np.unique(y))} words: a classification task.")]
-    distinct = np.unique(y) if y.ndim == 1 else None
-    if distinct is not None and len(distinct) == 1:
+def _target_notes(labels: np.ndarray | None, kind: str, count: int) -> list[Note]:
+    if kind in "US":
+        shown = f"more than {_MOST_DISTINCT}" if labels is None else str(len(labels))
+        return [Note("info", f"y holds {shown} words: a classification task.")]
+    if labels is None:
+        return []
+    if len(labels) == 1:
         return [Note("warning", "y is constant: every transformation is a symmetry of it.")]
-    if distinct is not None and y.dtype.kind == "f" and len(distinct) <= 10 and len(y) > 50:
-        shown = ", ".join(f"{value:g}" for value in distinct[:4])
+    if kind == "f" and len(labels) <= 10 and count > 50:
+        shown = ", ".join(f"{value:g}" for value in labels[:4])
         return [
             Note(
                 "warning",
-                f"y is float with {len(distinct)} distinct values {{{shown}, …}}: classifier or "
+                f"y is float with {len(labels)} distinct values {{{shown}, …}}: classifier or "
                 f"regressor? Cast y to int to classify.",
             )
         ]

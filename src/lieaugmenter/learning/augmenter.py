@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
@@ -132,6 +132,8 @@ class LieAugmenter(nn.Module):
     mixes_views = True
     # Whether the loss of a batch is the mean of the losses of its samples.
     separable = True
+    # Where a batch is a part of a larger one: its first row, and the number of all.
+    _part: tuple[int, int] | None = None
     components: Tensor | None
     term_weights: Tensor
     vector_weights: Tensor
@@ -244,12 +246,14 @@ class LieAugmenter(nn.Module):
         """Draw elements, (batch, views), with gradients to the basis and a learned range."""
         views = self.n_views if views is None else views
         basis = self.basis()
-        shape = (batch, views, self.n_factors, basis.shape[0])
-        coefficients = self.sampler(shape, generator)
+        shape = (views, self.n_factors, basis.shape[0])
+        coefficients = self._drawn(batch, lambda n: self.sampler((n, *shape), generator))
         index = None
         if self.components is not None:
-            index = torch.randint(
-                len(self.components), (batch, views), generator=generator, device=basis.device
+            most, device = len(self.components), basis.device
+            index = self._drawn(
+                batch,
+                lambda n: torch.randint(most, (n, views), generator=generator, device=device),
             )
         return Elements(
             coefficients,
@@ -259,6 +263,30 @@ class LieAugmenter(nn.Module):
             component_index=index,
             rows=self.action.rows,
         )
+
+    @contextmanager
+    def part_of(self, start: int, total: int) -> Iterator[None]:
+        """Draw for batches that are rows of a larger one as if for all of it.
+
+        Parameters
+        ----------
+        start
+            The first row.
+        total
+            Samples of the larger batch.
+        """
+        self._part = (start, total)
+        try:
+            yield
+        finally:
+            self._part = None
+
+    def _drawn(self, batch: int, draw: Callable[[int], Tensor]) -> Tensor:
+        """Random numbers for the rows of a batch; of a part, its rows of what the whole gets."""
+        if self._part is None:
+            return draw(batch)
+        start, total = self._part
+        return draw(total)[start : start + batch]
 
     def views(self, x: Batch, generator: torch.Generator | None = None) -> Batch:
         """x_ij = ρ_X(g_ij) x_i, Eq. (2): K transformed copies of each sample, (batch, K, …)."""
@@ -475,7 +503,7 @@ class LieAugmenter(nn.Module):
 
             return joined[0], finish_one
         n, views = len(x), self.n_views
-        weights = self.sampler((n, views, 1, 1), generator).view(n, views)
+        weights = self._drawn(n, partial(_draw_weights, self, views, generator)).view(n, views)
         vectors, n_inputs = self._vectors(x, y)
         basis = self.basis
         joined, y_views, regularisers = vector_step.augment(
@@ -706,7 +734,7 @@ def prepare_by_kernels(
     first, (s, n) = members[0], y.shape[:2]
     views, basis = first.n_views, first.basis
     weights = [
-        member.sampler((n, views, 1, 1), generator).view(n, views)
+        member._drawn(n, partial(_draw_weights, member, views, generator)).view(n, views)
         for member, generator in zip(members, generators, strict=True)
     ]
     vectors, n_inputs = first._vectors(x.flatten(0, 1), y.flatten(0, 1))
@@ -733,6 +761,12 @@ def prepare_by_kernels(
         return totals, terms.index_select(1, first.vector_terms)
 
     return joined.view(s, -1, *x.shape[2:]), finish
+
+
+def _draw_weights(
+    member: LieAugmenter, views: int, generator: torch.Generator | None, n: int
+) -> Tensor:
+    return member.sampler((n, views, 1, 1), generator)
 
 
 def _recount(augmenter: LieAugmenter, _: object) -> None:

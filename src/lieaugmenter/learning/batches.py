@@ -1,4 +1,4 @@
-"""Where batches come from: tensors kept on the device, or any DataLoader."""
+"""Where batches come from: tensors kept on the device, streams, or any DataLoader."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
+from lieaugmenter.learning.streams import Piece, Stream, joined, pair, rows_of
 
 # Data up to this fraction of the free memory of a GPU is kept there.
 _SHARE_OF_DEVICE = 0.5
+# Samples of a stream that are shuffled together, in number and in memory.
+_SHUFFLED = 2**16
+_SHUFFLED_BYTES = 2**28
 
 
 class Batches(Protocol):
@@ -23,9 +27,17 @@ class Batches(Protocol):
     ----------
     shapes
         How many shapes full batches have: each is recorded once where steps are captured.
+    repeats
+        Whether an epoch can be read again, batch for batch.
     """
 
     shapes: int
+    repeats: bool
+
+    @property
+    def size(self) -> int | None:
+        """Samples of a full batch; None where batches come as they are."""
+        ...
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
@@ -40,6 +52,7 @@ class TensorBatches:
     """Shuffled batches of tensors; the order of an epoch is a function of seed and epoch alone."""
 
     shapes = 1
+    repeats = True
 
     def __init__(self, x: Batch, y: Tensor, size: int, *, seed: int, device: torch.device) -> None:
         n = batch_size(x)
@@ -141,19 +154,94 @@ class PaddedBatches(TensorBatches):
             yield x, self.y[chosen].to(self.device, non_blocking=True)
 
 
-class LoaderBatches:
-    """Batches of a DataLoader that yields pairs (x, y); its own order and size."""
+class StreamBatches:
+    """Shuffled batches of a stream; no more of it is in memory than is shuffled together.
+
+    Pieces come in random order where the stream can give them so. As many of them as the buffer
+    holds are shuffled together, and what does not fill a batch waits for the next ones. The order
+    is a function of seed and epoch alone where the stream repeats.
+
+    Parameters
+    ----------
+    stream
+        The samples.
+    size, seed, device
+        As for `TensorBatches`.
+    buffer
+        Samples that are shuffled together, at least; fewer where they would take more than 256 MiB.
+    """
 
     shapes = 1
+
+    def __init__(
+        self,
+        stream: Stream,
+        size: int,
+        *,
+        seed: int,
+        device: torch.device,
+        buffer: int = _SHUFFLED,
+    ) -> None:
+        if stream.count == 0:
+            raise ValueError("the stream has no samples: there is nothing to learn from")
+        self.stream = stream
+        self.size = min(size, stream.count)
+        self.seed = seed
+        self.device = device
+        self.buffer = buffer
+        self.repeats = stream.repeats
+
+    def __len__(self) -> int:
+        return -(-self.stream.count // self.size)
+
+    def epoch(self, index: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor]]:
+        for number, (piece, rows) in enumerate(self._chosen(index)):
+            if number >= skip:
+                x, y = rows_of(piece, rows)
+                yield map_tensors(lambda t: t.to(self.device), x), y.to(self.device)
+
+    def _chosen(self, index: int) -> Iterator[tuple[Piece, Tensor]]:
+        """For each batch of an epoch what is shuffled together, and the rows of it to take."""
+        rng = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
+        waiting: list[Piece] = []
+        count = 0
+        for piece in self.stream.pieces(rng):
+            waiting.append(piece)
+            count += len(piece[1])
+            if count < self._enough(piece):
+                continue
+            whole = joined(waiting)
+            order = torch.randperm(count, generator=rng)
+            full, rest = order.split([count - count % self.size, count % self.size])
+            yield from ((whole, rows) for rows in full.split(self.size) if len(rows))
+            waiting, count = [rows_of(whole, rest)], len(rest)
+        if count:
+            whole = joined(waiting)
+            for rows in torch.randperm(count, generator=rng).split(self.size):
+                yield whole, rows
+
+    def _enough(self, piece: Piece) -> int:
+        """How many samples are shuffled together."""
+        row = sum(t[:1].numel() * t.element_size() for t in [*tensors_of(piece[0]), piece[1]])
+        return max(self.size, min(self.buffer, _SHUFFLED_BYTES // max(row, 1)))
+
+
+class LoaderBatches:
+    """Batches of a DataLoader that yields pairs (x, y); its own order and size.
+
+    One without a length is read once to count its batches, because the learning-rate schedule and
+    the progress bar need their number: it has to end.
+    """
+
+    shapes = 1
+    size = None
+    repeats = False
 
     def __init__(self, loader: DataLoader[Any], *, device: torch.device) -> None:
         try:
             self.length = len(loader)
         except TypeError:
-            raise ValueError(
-                "the DataLoader's dataset has no length, which the learning-rate schedule and the "
-                "progress bar need; give it a __len__"
-            ) from None
+            self.length = sum(1 for _ in loader)
         self.loader = loader
         self.device = device
 
@@ -162,14 +250,9 @@ class LoaderBatches:
 
     def epoch(self, index: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor]]:
         for number, item in enumerate(self.loader):
-            if number < skip:
-                continue
-            if not isinstance(item, tuple | list) or len(item) != 2:
-                raise ValueError(
-                    "the DataLoader must yield pairs (x, y); wrap its dataset so that it does"
-                )
-            x, y = item
-            yield map_tensors(lambda t: t.to(self.device), x), y.to(self.device)
+            if number >= skip:
+                x, y = pair(item)
+                yield map_tensors(lambda t: t.to(self.device), x), y.to(self.device)
 
 
 def _fits(x: Batch, y: Tensor, device: torch.device) -> bool:

@@ -61,7 +61,7 @@ def save_checkpoint(
     )
 
 
-def _lay_out_like_parameters(optimizer: Optimizer) -> None:
+def lay_out_like_parameters(optimizer: Optimizer) -> None:
     """Give moments the memory layout of their parameter: fused steps pair entries by place.
 
     All are copied: what was read lies in the file, which would stay open.
@@ -121,7 +121,7 @@ def load_checkpoint(
         state.setdefault(int(index), {}).update(entries)
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
-    _lay_out_like_parameters(optimizer)
+    lay_out_like_parameters(optimizer)
     torch.set_rng_state(tensors["rng.cpu"])
     if "rng.cuda" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["rng.cuda"])

@@ -16,16 +16,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.averaging import in_chunks
-from lieaugmenter.learning.batches import Batches, LoaderBatches, TensorBatches
+from lieaugmenter.learning.batches import Batches, LoaderBatches, StreamBatches, TensorBatches
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
+from lieaugmenter.learning.distributed import SharedLoss
 from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.progress import TextProgress
+from lieaugmenter.learning.streams import Stream, as_stream
 from lieaugmenter.learning.unaugmented import Unaugmented
+from lieaugmenter.processes import (
+    alike,
+    any_process,
+    mean_over_processes,
+    number_from_first,
+    process_count,
+    process_number,
+)
 from lieaugmenter.runs import RunError, RunFolder, digest_of, versions, write_tensors
 
 NON_FINITE = ("skip", "stop")
@@ -68,7 +78,7 @@ class History:
 def fit(
     model: nn.Module,
     augmenter: LieAugmenter | None,
-    train: tuple[Batch, Tensor] | DataLoader[Any] | TensorBatches,
+    train: tuple[Batch, Tensor] | DataLoader[Any] | IterableDataset[Any] | Stream | TensorBatches,
     *,
     validation: tuple[Batch, Tensor] | None = None,
     epochs: int = 100,
@@ -90,6 +100,9 @@ def fit(
 ) -> History:
     """Train a predictor and an augmenter together by the multi-task objective.
 
+    Several processes that were started together, see `distributed`, share every batch: they must
+    call this with the same arguments, and end with the same numbers as one of them alone would.
+
     Parameters
     ----------
     model
@@ -98,8 +111,10 @@ def fit(
         The augmenter; both are trained in place and end on `device`. None trains the predictor
         alone, on the prediction loss.
     train
-        Inputs and labels, kept on the device where they fit; a DataLoader of pairs (x, y); or
-        batches made for the device, such as `PaddedBatches`.
+        Inputs and labels, kept on the device where they fit; a DataLoader of pairs (x, y), in its
+        own order; a `Stream` or an IterableDataset of pairs, which are read piece by piece and
+        shuffled as far as a buffer reaches; or batches made for the device, such as
+        `PaddedBatches`.
     validation
         Inputs and labels on which the prediction loss is recorded after every epoch.
     epochs, batch_size
@@ -133,7 +148,8 @@ def fit(
     chunk
         Samples that the model sees at a time, with their views: a step goes through its batch in
         such chunks, in less memory and with the same result up to rounding. All at once unless
-        given; where a GPU runs out of memory, halved until the step fits.
+        given; where a GPU runs out of memory, halved until the step fits. Of several processes
+        each goes through its rows in chunks of this size, and none looks for a smaller one.
     on_non_finite
         ``"stop"`` when a term, the generators or a weight became non-finite; seen within 50 steps.
         ``"skip"``: leave out every step with a non-finite term or gradient, and stop after ten in
@@ -177,29 +193,29 @@ def fit(
         )
     for name, data in (("train", train), ("validation", validation)):
         pair = isinstance(data, tuple | list) and len(data) == 2
-        loader = name == "train" and isinstance(data, DataLoader | TensorBatches)
+        loader = name == "train" and (
+            isinstance(data, TensorBatches) or as_stream(data) is not None
+        )
         if not (pair or loader or data is None):
             kinds = "a pair (x, y) of tensors" + (" or a DataLoader" if name == "train" else "")
             raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
     if resume and run is None:
         raise ValueError("resume=True needs run=, the folder to continue from")
     learner = Unaugmented() if augmenter is None else augmenter
+    seed, together = number_from_first(seed), process_count() > 1
     where = pick_device(device)
     if learner.mixes_views:
         _warn_of_batch_norm(model)
     if chunk is not None and not learner.separable:
         raise ValueError(f"the loss of {type(learner).__name__} cannot be taken in chunks")
+    if together and not learner.separable:
+        raise ValueError(
+            f"the loss of {type(learner).__name__} is no mean over samples: processes cannot share "
+            f"its batches, train it without torchrun"
+        )
     with _forked_rng(where), nullcontext() if run is None else run.alone():
         torch.manual_seed(seed)
-        batches: Batches
-        if isinstance(train, DataLoader):
-            batches = LoaderBatches(train, device=where)
-        elif isinstance(train, TensorBatches):
-            if train.device.type != where.type:
-                raise ValueError(f"the batches are made for {train.device}, device is {where}")
-            batches = train
-        else:
-            batches = TensorBatches(*train, batch_size, seed=seed, device=where)
+        batches = _batches(train, batch_size, seed, where)
         model.to(where)
         if where.type == "cuda" and precision == "bf16":
             lay_channels_last(model)
@@ -211,8 +227,8 @@ def fit(
         trainer.precision, trainer.run, trainer.on_epoch = precision, run, on_epoch
         trainer.chunk, trainer.on_non_finite = chunk, on_non_finite
         # A rate that is a plain number would be frozen into the graph; and what is recorded is
-        # one chunk, and never asks whether to skip.
-        plain = chunk is None and on_non_finite == "stop"
+        # one chunk, shares nothing with other processes, and never asks whether to skip.
+        plain = chunk is None and on_non_finite == "stop" and not together
         trainer.capture = capture and where.type == "cuda" and optimizer is None and plain
         trainer.validation = validation
         if run is not None:
@@ -238,6 +254,8 @@ def fit(
                 f"{run.path} holds a training that was begun, which is never overwritten; continue "
                 f"it with resume=True, or choose another folder"
             )
+        if together:
+            trainer.shared = SharedLoss(model, learner, trainer.predict)
         if learner.sampler.warmup_steps > epochs * len(batches):
             warnings.warn(
                 f"the range grows over {learner.sampler.warmup_steps} steps, but training has "
@@ -245,7 +263,8 @@ def fit(
                 stacklevel=2,
             )
         label = progress if isinstance(progress, str) else "fit"
-        bar = TextProgress(epochs * len(batches), label) if progress else None
+        shown = progress and process_number() == 0
+        bar = TextProgress(epochs * len(batches), label) if shown else None
         try:
             with _fastest_convolutions(compile), _graceful_interrupt() as interrupted:
                 trainer.train(bar, interrupted)
@@ -253,6 +272,20 @@ def fit(
             if bar is not None:
                 bar.close()
         return trainer.history
+
+
+def _batches(train: Any, batch_size: int, seed: int, device: torch.device) -> Batches:
+    if isinstance(train, DataLoader):
+        return LoaderBatches(train, device=device)
+    if isinstance(train, TensorBatches):
+        if train.device.type != device.type:
+            raise ValueError(f"the batches are made for {train.device}, device is {device}")
+        return train
+    stream = as_stream(train)
+    if stream is not None:
+        return StreamBatches(stream, batch_size, seed=seed, device=device)
+    x, y = train
+    return TensorBatches(x, y, batch_size, seed=seed, device=device)
 
 
 class _Trainer:
@@ -288,7 +321,7 @@ class _Trainer:
         self.sums = [0.0] * len(augmenter.terms)
         self.recent: list[Tensor] = []
         # Batches that can be had again are looked at less often, see `_batch`.
-        self.look_every = _LOOK_EVERY if isinstance(batches, TensorBatches) else 1
+        self.look_every = _LOOK_EVERY if batches.repeats else 1
         self.latest: tuple[Batch, Tensor] | None = None
         self.skipped = 0
         self.skipped_in_a_row = 0
@@ -296,8 +329,12 @@ class _Trainer:
         self.graphs: list[CapturedStep] = []
         # The model as full batches see it.
         self.compiled: Callable[[Batch], Tensor] = model
+        # And as the batch at hand sees it.
+        self.network: Callable[[Batch], Tensor] = model
         self.saved_at: str | None = None
         self.saved_on = 0.0
+        # The loss, where other processes have a part in it.
+        self.shared: SharedLoss | None = None
 
     def train(self, bar: TextProgress | None, interrupted: Callable[[], bool]) -> None:
         self.model.train()
@@ -315,8 +352,8 @@ class _Trainer:
                     if bar is not None:
                         done = self.epoch * len(self.batches) + self.step
                         bar.update(done, self._means())
-                stop = interrupted()
-                if stop or self._save_is_due():
+                stop = self._agreed(interrupted())
+                if stop or self._agreed(self._save_is_due()):
                     self.seconds += time.monotonic() - started
                     started = time.monotonic()
                     self._save_here()
@@ -327,6 +364,14 @@ class _Trainer:
             self._end_epoch()
             if bar is not None:
                 bar.update(self.epoch * len(self.batches), self._shown())
+
+    def _agreed(self, asked: bool) -> bool:
+        """Whether any process asks for something; they ask each other when they look, for all of
+        them to do it after the same step.
+        """
+        if self.shared is None:
+            return asked
+        return not self.recent and any_process(asked)
 
     def _one_step(self, x: Batch, y: Tensor) -> None:
         if self.capture:
@@ -348,10 +393,16 @@ class _Trainer:
             before = _Moment(self.augmenter, self.device)
             try:
                 return self._eager_step(x, y)
-            except torch.OutOfMemoryError:
+            except torch.OutOfMemoryError as error:
                 size = len(y) if self.chunk is None else min(self.chunk, len(y))
                 if size == 1 or not self.augmenter.separable:
                     raise
+                if self.shared is not None:
+                    raise torch.OutOfMemoryError(
+                        f"{error}. With several processes fit does not look for smaller chunks, "
+                        f"because the others are in the middle of the step: give it chunk=, or a "
+                        f"smaller batch_size"
+                    ) from None
             # Not in the handler, whose exception holds on to the memory of the failed step.
             before.restore()
             self.optimizer.zero_grad(set_to_none=True)
@@ -376,23 +427,36 @@ class _Trainer:
 
     def _gradients(self, x: Batch, y: Tensor) -> Tensor:
         """Fill in the gradients of a batch, all at once or chunk by chunk; the terms."""
-        if self.chunk is None or self.chunk >= len(y):
-            network = self.compiled if self._full(y) else self.model
-            loss = self.augmenter.loss(lambda joined: self._forward(joined, network), x, y)
+        chunked = self.chunk is not None and self.chunk < len(y)
+        self.network = self.compiled if self._full(y) and not chunked else self.model
+        if self.shared is None and not chunked:
+            loss = self.augmenter.loss(self.predict, x, y)
             loss.backward()
             return loss.parts.values_tensor
         shares = []
-        for loss in self.augmenter.loss_in_chunks(
-            lambda joined: self._forward(joined, self.model), x, y, self.chunk
-        ):
+        for loss, terms in self._shares(x, y):
             loss.backward()
-            shares.append(loss.parts.values_tensor)
+            shares.append(terms)
         return torch.stack(shares).sum(0)
+
+    def _shares(self, x: Batch, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The losses of chunks of a batch, of those that are this process's, and their terms."""
+        if self.shared is not None:
+            yield from self.shared(x, y, self.chunk)
+        else:
+            assert self.chunk is not None  # _gradients has looked
+            for loss in self.augmenter.loss_in_chunks(self.predict, x, y, self.chunk):
+                yield loss, loss.parts.values_tensor
+
+    def predict(self, x: Batch) -> Tensor:
+        """What the model makes of the batch at hand, in the precision asked for."""
+        return self._forward(x, self.network)
 
     def _is_finite(self, terms: Tensor) -> bool:
         groups = self.optimizer.param_groups
         found = [p.grad for group in groups for p in group["params"] if p.grad is not None]
-        return all(bool(values.isfinite().all()) for values in (terms, *found))
+        finite = all(bool(values.isfinite().all()) for values in (terms, *found))
+        return not any_process(not finite)
 
     def _skip(self, terms: Tensor) -> None:
         self.skipped += 1
@@ -400,7 +464,7 @@ class _Trainer:
         if self.skipped_in_a_row >= _MOST_SKIPPED:
             self._diverged(f"the terms or gradients of {_MOST_SKIPPED} steps in a row", self.step)
         if self.skipped <= _MOST_SKIPPED:
-            self._keep_batch(self.step, terms.tolist())
+            self._keep_batch(self.step, mean_over_processes(terms.cpu()).tolist())
 
     def _forward(self, x: Batch, network: Callable[[Batch], Tensor]) -> Tensor:
         if self.precision == "float32":
@@ -411,7 +475,7 @@ class _Trainer:
 
     def _full(self, y: Tensor) -> bool:
         """Whether a batch has the size to record; the last of an epoch may be smaller."""
-        return not isinstance(self.batches, TensorBatches) or len(y) == self.batches.size
+        return self.batches.size in (None, len(y))
 
     def _try_capture(self, x: Batch, y: Tensor) -> CapturedStep | None:
         try:
@@ -440,7 +504,7 @@ class _Trainer:
         """Add up the recent terms; stop if one of them, or a generator, is non-finite."""
         if not self.recent:
             return
-        block = torch.stack(self.recent).cpu().double()
+        block = mean_over_processes(torch.stack(self.recent).cpu().double())
         first_step = self.step - len(self.recent)
         self.recent.clear()
         bad = ~block.isfinite()
@@ -479,8 +543,8 @@ class _Trainer:
         return path
 
     def _batch(self, step: int) -> tuple[Batch, Tensor]:
-        """The batch of a step of this epoch: made again, or the last that a DataLoader gave."""
-        if isinstance(self.batches, TensorBatches):
+        """The batch of a step of this epoch: read again, or the last that a DataLoader gave."""
+        if self.batches.repeats:
             return next(iter(self.batches.epoch(self.epoch, skip=step)))
         assert self.latest is not None  # there was a step
         return self.latest
@@ -500,6 +564,11 @@ class _Trainer:
 
     def _end_epoch(self) -> None:
         self._check_weights()
+        if self.shared is not None and not alike(self.augmenter.generators.detach()):
+            raise RuntimeError(
+                f"after epoch {self.epoch + 1} the generators differ between processes; they must "
+                f"run the same versions on the same data"
+            )
         record: dict[str, Any] = {"epoch": self.epoch + 1, **self._means()}
         if self.skipped:
             record["skipped"] = self.skipped
@@ -581,15 +650,16 @@ class _Trainer:
         self._saved(self.run)
 
     def _save_is_due(self) -> bool:
-        return self.run is not None and time.monotonic() - self.saved_on > _SAVE_EVERY
+        late = time.monotonic() - self.saved_on > _SAVE_EVERY
+        return self.run is not None and self.batches.repeats and late
 
     def _save_here(self) -> None:
         """A checkpoint in the middle of an epoch.
 
-        With a DataLoader, which has its own order, it stays at the end of the last epoch.
+        Where the epoch cannot be read again, as with a DataLoader, it stays at the end of the last.
         """
         self._look()
-        if isinstance(self.batches, TensorBatches):
+        if self.batches.repeats:
             self._check_weights()
             self._save()
 
@@ -752,7 +822,11 @@ def _described(learner: LieAugmenter | Unaugmented) -> dict[str, Any]:
 
 
 def _data_of(batches: Batches) -> dict[str, Any]:
-    """What identifies the training data; of a DataLoader the number of batches is all there is."""
+    """What identifies the training data, as far as it is known without reading all of them again:
+    of a stream the number of samples, of a DataLoader the number of batches.
+    """
+    if isinstance(batches, StreamBatches):
+        return {"samples": batches.stream.count}
     if not isinstance(batches, TensorBatches):
         return {"batches": len(batches)}
     tensors = {str(i): t for i, t in enumerate([*tensors_of(batches.x), batches.y])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -79,6 +80,10 @@ class Unaugmented(nn.Module):
             return as_loss(total, self.terms, total.unsqueeze(0))
 
         return x, finish
+
+    def part_of(self, start: int, total: int) -> AbstractContextManager[None]:
+        """Nothing is drawn, so that parts of a batch are like any other."""
+        return nullcontext()
 
     def advance(self) -> None:
         """There is no warm-up to count."""

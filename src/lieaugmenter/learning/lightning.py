@@ -1,0 +1,213 @@
+"""LieAugmenterModule: a predictor and its augmenter for ``lightning.Trainer``.
+
+The only door to Lightning. The loss, the warm-up of the range, the learning rate and the elements
+that are drawn are those of `learning.engine`, so that on a CPU the same seed gives the same
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from lieaugmenter.actions.base import Batch, batch_size, map_tensors
+from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.averaging import shaped_like
+from lieaugmenter.learning.batches import TensorBatches
+from lieaugmenter.learning.checkpoint import lay_out_like_parameters
+from lieaugmenter.learning.engine import (
+    SCHEDULES,
+    TrainingDiverged,
+    make_optimizer,
+    rate_at,
+    trainable,
+)
+from lieaugmenter.learning.objective import Loss, prediction_loss
+
+try:
+    from lightning import LightningModule
+except ImportError:
+    raise ImportError(
+        "LieAugmenterModule needs Lightning: pip install 'lieaugmenter[lightning]'"
+    ) from None
+
+
+class LieAugmenterModule(LightningModule):
+    """A predictor and its augmenter, trained together by a ``lightning.Trainer``.
+
+    Logs, as means over an epoch, the terms of the objective under their names, ``range``, and where
+    there are validation data ``validation`` (the prediction loss of model(x)) and
+    ``validation_averaged`` (that of the averaged prediction).
+
+    Parameters
+    ----------
+    model
+        The predictor, any module that maps a batch of inputs to one tensor.
+    augmenter
+        The augmenter.
+    lr, schedule
+        Learning rate, ``"constant"`` or falling as a ``"cosine"`` to a hundredth.
+    views
+        Elements to average over in validation and prediction; those of the augmenter unless given,
+        0 for direct predictions.
+    seed
+        Of the elements; every process of a distributed run draws its own. Torch's global random
+        state is not used: dropout follows ``lightning.seed_everything``.
+
+    Examples
+    --------
+    >>> module = LieAugmenterModule(nn.Linear(2, 1), LieAugmenter("vector", 2, output="invariant"))
+    >>> module(torch.randn(5, 2)).shape
+    torch.Size([5, 1])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        augmenter: LieAugmenter,
+        *,
+        lr: float = 1e-3,
+        schedule: str = "cosine",
+        views: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if schedule not in SCHEDULES:
+            raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
+        self.save_hyperparameters(ignore=["model", "augmenter"])
+        self.model = model
+        self.augmenter = augmenter
+        self.lr = lr
+        self.schedule = schedule
+        self.views = augmenter.n_views if views is None else views
+        self.seed = seed
+        self._rng: torch.Generator | None = None
+        # Of a checkpoint that was loaded before the generator's device was known.
+        self._rng_state: Tensor | None = None
+
+    def forward(self, x: Batch) -> Tensor:
+        """The averaged prediction, or with ``views=0`` the direct one."""
+        return self.augmenter.predict(self.model, x, views=self.views)
+
+    def configure_optimizers(self) -> Any:
+        groups = [trainable(self.model)]
+        groups.append(trainable(self.augmenter, **self.augmenter.optimizer_options))
+        optimizer = make_optimizer(groups, self.lr, torch.device("cpu"))
+        steps = max(1, int(self.trainer.estimated_stepping_batches))
+        scheduler = LambdaLR(
+            optimizer, lambda step: rate_at(min(step / steps, 1.0), 1.0, self.schedule)
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+    def on_train_start(self) -> None:
+        # After everything is restored, optimisers too.
+        for optimizer in self.trainer.optimizers:
+            lay_out_like_parameters(optimizer)
+        self._rng = torch.Generator(device=self.device).manual_seed(self.seed + self.global_rank)
+        if self._rng_state is not None:
+            self._rng.set_state(self._rng_state.cpu())
+            self._rng_state = None
+
+    def training_step(self, batch: tuple[Batch, Tensor], batch_idx: int) -> Loss:
+        x, y = batch
+        loss = self.augmenter.loss(self.model, x, y, self._rng)
+        # One weight for every step, as the engine's means have it.
+        self.log_dict(dict(loss.parts), on_step=False, on_epoch=True, batch_size=1)
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.log("range", self.augmenter.sampler.ranges().max())
+        values = {"generators": self.augmenter.generators, **self.trainer.callback_metrics}
+        bad = [name for name in ("generators", *self.augmenter.terms) if _not_finite(values, name)]
+        if bad:
+            raise TrainingDiverged(
+                f"training stopped: {' and '.join(bad)} became non-finite in epoch "
+                f"{self.current_epoch + 1}. Usual remedies: a smaller range of the coefficients, a "
+                f"longer warm-up, a smaller learning rate, inputs scaled to about 1"
+            )
+
+    def validation_step(self, batch: tuple[Batch, Tensor], batch_idx: int) -> None:
+        x, y = batch
+        n = batch_size(x)
+        self.log("validation", self._loss(self.model(x), y), batch_size=n)
+        self.log("validation_averaged", self._loss(self(x), y), batch_size=n)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self(batch[0] if isinstance(batch, tuple | list) else batch)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self._rng is not None:
+            checkpoint["elements_rng"] = self._rng.get_state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._rng_state = checkpoint.get("elements_rng")
+
+    def _loss(self, prediction: Tensor, y: Tensor) -> Tensor:
+        if y.is_floating_point():
+            prediction = shaped_like(prediction, y)
+        return prediction_loss(prediction, y, absolute=self.augmenter.objective.absolute)
+
+
+def tensor_loader(
+    x: Batch, y: Tensor, *, batch_size: int = 64, seed: int = 0
+) -> DataLoader[tuple[Batch, Tensor]]:
+    """Batches of tensors in the order in which `lieaugmenter.fit` takes them.
+
+    Parameters
+    ----------
+    x, y
+        Inputs and labels, kept in memory.
+    batch_size
+        Samples in a batch; the last of an epoch may be smaller.
+    seed
+        With the epoch it determines the order, in resumed runs as well.
+
+    Returns
+    -------
+    DataLoader
+        Of pairs (x, y). For data of other kinds give the trainer a DataLoader of your own.
+    """
+    order = _EpochOrder(TensorBatches(x, y, batch_size, seed=seed, device=torch.device("cpu")))
+    # Whole batches are cut at once; a generator of its own leaves torch's global one alone.
+    return DataLoader(_Rows(x, y), sampler=order, batch_size=None, generator=torch.Generator())
+
+
+class _EpochOrder(Sampler[Tensor]):
+    """Which rows make up the batches of an epoch."""
+
+    def __init__(self, batches: TensorBatches) -> None:
+        self.batches = batches
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by Lightning before every epoch."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Tensor]:
+        # A generator, which asks late: Lightning makes the first one before it sets the epoch.
+        yield from self.batches.order(self.epoch).split(self.batches.size)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class _Rows(Dataset[tuple[Batch, Tensor]]):
+    """Samples by rows, many at a time."""
+
+    def __init__(self, x: Batch, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __getitem__(self, rows: Any) -> tuple[Batch, Tensor]:
+        return map_tensors(lambda t: t[rows], self.x), self.y[rows]
+
+
+def _not_finite(values: dict[str, Tensor], name: str) -> bool:
+    return name in values and not bool(values[name].isfinite().all())
