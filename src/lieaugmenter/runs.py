@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -9,9 +10,21 @@ import platform
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Literal,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import numpy as np
 import torch
@@ -20,6 +33,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 SCHEMA = 1
+# Of a text that is read whole; those that are written have some MiB at most.
+LARGEST_JSON = 2**28
 
 
 class RunError(ValueError):
@@ -29,6 +44,9 @@ class RunError(ValueError):
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write to a temporary name in the same folder, then rename: readers see all or nothing."""
     data = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file():
+        # A rename would put a file in the place of a device, which root is allowed to.
+        raise FileExistsError(errno.EEXIST, "no plain file, and never replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -50,12 +68,30 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """JSON of a run folder, or a `RunError` that names the file."""
+    return _parse(_read_text(path), path)
+
+
+def _read_text(path: Path) -> str:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > LARGEST_JSON:
+            raise RunError(f"{path} has more than {LARGEST_JSON // 2**20} MiB: none of ours has")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise RunError(f"{path} is missing; is {path.parent} a run folder?") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} is damaged: {error}") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
+
+
+def _parse(text: str, path: Path) -> Any:
+    """The value of a JSON text, or a `RunError`: also where it is nested too deep to be read."""
+    try:
+        content = json.loads(text)
+        if "\\u" in text:
+            # Half of a character, which JSON can hold and no file or terminal takes.
+            json.dumps(content, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: {in_short(error)}") from None
+    return content
 
 
 def write_tensors(
@@ -73,11 +109,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads((file.metadata() or {}).get("json", "{}"))
+            header = (file.metadata() or {}).get("json", "{}")
     except FileNotFoundError:
         raise RunError(f"{path} is missing") from None
-    except (SafetensorError, json.JSONDecodeError, OSError) as error:
-        raise RunError(f"{path} is damaged or no safetensors file: {error}") from None
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError) as error:
+        raise RunError(f"{path} is damaged or no safetensors file: {in_short(error)}") from None
+    metadata = _parse(header, path)
+    if not isinstance(metadata, dict):
+        raise RunError(f"{path} is damaged: its header says {in_short(metadata)}")
+    return tensors, metadata
 
 
 def environment() -> dict[str, Any]:
@@ -178,7 +218,8 @@ class RunFolder:
         if not isinstance(config, dict) or config.get("schema") != SCHEMA:
             found = config.get("schema") if isinstance(config, dict) else None
             raise RunError(
-                f"{self.config_path} has schema {found}; this version reads schema {SCHEMA}"
+                f"{self.config_path} has schema {in_short(found, 40)}; this version reads schema "
+                f"{SCHEMA}"
             )
         return config
 
@@ -190,13 +231,13 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """The records of ``metrics.jsonl``."""
         path = self.path / "metrics.jsonl"
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            return [json.loads(line) for line in lines if line.strip()]
-        except FileNotFoundError:
+        if not path.exists():
             return []
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise RunError(f"{path} is damaged: {error}") from None
+        records = [_parse(line, path) for line in _read_text(path).splitlines() if line.strip()]
+        for record in records:
+            if not isinstance(record, dict):
+                raise RunError(f"{path} is damaged: {in_short(record)} is no record of an epoch")
+        return records
 
 
 def _finite(content: Any) -> Any:
@@ -207,3 +248,119 @@ def _finite(content: Any) -> Any:
     if isinstance(content, list | tuple):
         return [_finite(value) for value in content]
     return content
+
+
+# -- what was read, against the types that it should have ------------------------------------------
+
+
+def fields_of(kind: type, content: Any, where: object) -> dict[str, Any]:
+    """The fields of a dataclass or a TypedDict as a file gave them, each of its declared type.
+
+    Parameters
+    ----------
+    kind
+        The dataclass or TypedDict.
+    content
+        What the file holds: a dictionary with all fields that have no default. A TypedDict
+        leaves open what else there is.
+    where
+        The file, for the error.
+
+    Raises
+    ------
+    RunError
+        Which names the field, what it holds, and what it should be.
+
+    Examples
+    --------
+    >>> from typing import TypedDict
+    >>> class Point(TypedDict):
+    ...     x: float
+    >>> fields_of(Point, {"x": 1}, "here")
+    {'x': 1}
+    >>> fields_of(Point, {"x": "one"}, "here")
+    Traceback (most recent call last):
+        ...
+    lieaugmenter.runs.RunError: here is damaged: x is 'one', expected float
+    """
+    if not isinstance(content, dict):
+        raise RunError(f"{where} is damaged: it holds {in_short(content)}")
+    types = _hints(kind)
+    missing = _required(kind) - set(content)
+    if missing:
+        raise RunError(f"{where} is incomplete: it has no {', '.join(sorted(missing))}")
+    for name, value in content.items():
+        if name not in types and is_typeddict(kind):
+            continue
+        if name not in types:
+            raise RunError(f"{where} is damaged: it holds {in_short(name)}, which is not known")
+        if not fits(value, types[name]):
+            expected = getattr(types[name], "__name__", str(types[name]))
+            raise RunError(f"{where} is damaged: {name} is {in_short(value)}, expected {expected}")
+    return content
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value that came from JSON, or a tensor, is of a type.
+
+    >>> fits([1, 2.5], list[float]), fits([True], list[float]), fits({"a": None}, dict[str, int])
+    (True, False, False)
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(fits(value, option) for option in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if is_typeddict(kind):
+        known = _hints(kind)
+        return (
+            isinstance(value, dict)
+            and _required(kind) <= set(value)
+            and all(fits(item, known[key]) for key, item in value.items() if key in known)
+        )
+    if origin is list:
+        return isinstance(value, list) and all(fits(item, inner[0]) for item in value)
+    if origin is tuple:
+        return isinstance(value, list | tuple) and all(fits(item, inner[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            fits(key, inner[0]) and fits(item, inner[1]) for key, item in value.items()
+        )
+    if kind in (int, float):
+        # True is a number to Python, and whole numbers of JSON know no limit.
+        limit = 2**63 if kind is int else sys.float_info.max
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= limit
+        return whole or (kind is float and isinstance(value, float))
+    return value is None if kind in (None, NoneType) else isinstance(value, kind)
+
+
+@cache
+def _hints(kind: type, include_extras: bool = False) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=include_extras)
+
+
+@cache
+def _required(kind: type) -> set[str]:
+    if is_typeddict(kind):
+        # Not __required_keys__, which does not see through annotations that are text.
+        hints = _hints(kind, include_extras=True)
+        total = getattr(kind, "__total__", True)
+        return {name for name, hint in hints.items() if total or get_origin(hint) is Required}
+    return {
+        item.name
+        for item in fields(kind)
+        if item.default is MISSING and item.default_factory is MISSING
+    }
+
+
+def in_short(value: object, longest: int = 200) -> str:
+    """What a file holds, or what a library says of it, for a message: it may be of any length.
+
+    >>> in_short("a" * 50, longest=8)
+    "'aaaaaaa…"
+    """
+    text = (str(value) or type(value).__name__) if isinstance(value, Exception) else repr(value)
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[:longest]}…"

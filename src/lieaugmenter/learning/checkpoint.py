@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lieaugmenter.runs import RunError, read_tensors, write_tensors
+from lieaugmenter.runs import RunError, fields_of, in_short, read_tensors, write_tensors
 
 
 def save_checkpoint(
@@ -76,21 +76,30 @@ def load_checkpoint(
     try:
         model.load_state_dict(named("model"))
         augmenter.load_state_dict(named("augmenter"))
-        progress = metadata["progress"]
-    except (RuntimeError, KeyError) as error:
+        known = fields_of(_Metadata, metadata, path)
+        state: dict[int, dict[str, Any]] = {}
+        for name, tensor in named("optimizer").items():
+            index, key = name.split(".", 1)
+            state.setdefault(int(index), {})[key] = tensor
+        for index, entries in known["optimizer_scalars"].items():
+            state.setdefault(int(index), {}).update(entries)
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        _lay_out_like_parameters(optimizer)
+        torch.set_rng_state(tensors["rng.cpu"])
+        if "rng.cuda" in tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(tensors["rng.cuda"])
+    except (RuntimeError, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, RunError):
+            raise
         raise RunError(
-            f"{path} was written by a run with another network or augmenter: {error}"
+            f"{path} was written by a run with another network or augmenter: {in_short(error)}"
         ) from None
-    state: dict[int, dict[str, Any]] = {}
-    for name, tensor in named("optimizer").items():
-        index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = tensor
-    for index, entries in metadata.get("optimizer_scalars", {}).items():
-        state.setdefault(int(index), {}).update(entries)
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-    _lay_out_like_parameters(optimizer)
-    torch.set_rng_state(tensors["rng.cpu"])
-    if "rng.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["rng.cuda"])
-    return progress
+    return known["progress"]
+
+
+class _Metadata(TypedDict):
+    """What is kept beside the tensors."""
+
+    progress: dict[str, Any]
+    optimizer_scalars: dict[str, dict[str, float]]

@@ -576,6 +576,8 @@ def pick_device(device: str | torch.device) -> torch.device:
         chosen = torch.device(device)
     except RuntimeError:
         raise ValueError(f"unknown device {device!r}; choose from auto, cpu, cuda") from None
+    if chosen.type == "meta":
+        raise ValueError(f"device={str(device)!r} holds no numbers; choose from auto, cpu, cuda")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={str(device)!r}, but this machine has no usable CUDA device")
     return chosen
