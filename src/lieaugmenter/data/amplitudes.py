@@ -235,7 +235,8 @@ def amplitudes_from_file(
             f"{path}: row {rows[:, -1].argmin()} has a squared amplitude that is not positive; "
             f"its logarithm is the target"
         )
-    if np.abs(rows).max() > _LARGEST_NUMBER:
+    # As float, because half precision cannot hold the bound.
+    if float(np.abs(rows).max()) > _LARGEST_NUMBER:
         raise DataError(f"{path}: holds numbers beyond {_LARGEST_NUMBER:g}, which no event has")
     # All are divided by their spread.
     rows = rows.astype(np.float64)

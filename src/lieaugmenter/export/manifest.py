@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, get_type_hints
 
 import torch
 from jaxtyping import Float
@@ -22,7 +22,6 @@ from lieaugmenter.report.findings import Findings
 from lieaugmenter.runs import (
     RunError,
     RunFolder,
-    fields_of,
     fits,
     in_short,
     read_json,
@@ -184,8 +183,6 @@ class Manifest:
         if missing:
             raise ValueError(f"{where} is incomplete: it has no {', '.join(sorted(missing))}")
         try:
-            if not fits(values["feature_names"], list[str]):
-                raise ValueError("the names of the features are no list of words")
             dtype = _DTYPES[values["dtype"]]
             d = len(values["feature_names"])
             for name in _TENSORS:
@@ -195,10 +192,13 @@ class Manifest:
                     values[name] = tensor if tensor.numel() else tensor.new_empty(0, d, d)
             for name in ("in_shape", "out_shape"):
                 values[name] = tuple(values[name])
-            own = {item.name: values[item.name] for item in fields(cls)}
-            return cls(**fields_of(cls, own, where))
-        except RunError:
-            raise
+            kinds = get_type_hints(cls)
+            for item in fields(cls):
+                # Tensors are checked where they come together, with their shapes.
+                value = values[item.name]
+                if item.name not in _TENSORS and not fits(value, kinds[item.name]):
+                    raise ValueError(f"{item.name} is {in_short(value)}")
+            return cls(**{item.name: values[item.name] for item in fields(cls)})
         except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise ValueError(f"{where} is damaged: {in_short(error)}") from None
 
