@@ -199,7 +199,9 @@ class Manifest:
                 if item.name not in _TENSORS and not fits(value, kinds[item.name]):
                     raise ValueError(f"{item.name} is {in_short(value)}")
             return cls(**{item.name: values[item.name] for item in fields(cls)})
-        except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        except (
+            KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError
+        ) as error:  # fmt: skip
             raise ValueError(f"{where} is damaged: {in_short(error)}") from None
 
     def to_latex(self, exact: bool | None = None, digits: int = 4) -> str:
