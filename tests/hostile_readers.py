@@ -42,6 +42,7 @@ from lieaugmenter.lie.catalogue import so
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import render
 from lieaugmenter.report.reproduction import reproduction
+from lieaugmenter.report.sensitivity import sensitivity
 from lieaugmenter.runs import RunError, RunFolder, read_json, read_tensors
 
 # Longer is a hang. Inputs are small: even on a busy machine good ones take a hundredth of it.
@@ -463,6 +464,18 @@ def _results(name: str = "no-symmetry") -> list[bytes]:
     return [json.dumps(kept | {"results": kept["results"][::8]}).encode()]
 
 
+def _study() -> list[bytes]:
+    path = Path(__file__).parent.parent / "results" / "sensitivity" / "width.json"
+    kept = json.loads(path.read_text())
+    return [json.dumps(kept | {"results": kept["results"][:4]}).encode()]
+
+
+def _read_study(folder: Path, content: bytes) -> object:
+    (folder / "sensitivity").mkdir()
+    (folder / "sensitivity" / "width.json").write_bytes(content)
+    return sensitivity(folder)
+
+
 def _read_collected(folder: Path, content: bytes) -> object:
     experiment = find_experiment("no-symmetry")
     run = folder / experiment.methods[0].name / "seed-0"
@@ -628,6 +641,7 @@ READERS: dict[str, Reader] = {
             _file("no-symmetry.json", lambda p: reproduction(p.parent)),
             (RunError,),
         ),
+        Reader("results-study", "json", _study, _read_study, (RunError,)),
         Reader("run-result.json", "json", _result, _read_collected, (RunError,)),
         Reader("command-line", "json", _commands, _command, (), True),
     )
