@@ -277,7 +277,7 @@ def fields_of(kind: type, content: Any, where: object) -> dict[str, Any]:
     >>> class Point(TypedDict):
     ...     x: float
     >>> fields_of(Point, {"x": 1}, "here")
-    {'x': 1}
+    {'x': 1.0}
     >>> fields_of(Point, {"x": "one"}, "here")
     Traceback (most recent call last):
         ...
@@ -297,7 +297,21 @@ def fields_of(kind: type, content: Any, where: object) -> dict[str, Any]:
         if not fits(value, types[name]):
             expected = getattr(types[name], "__name__", str(types[name]))
             raise RunError(f"{where} is damaged: {name} is {in_short(value)}, expected {expected}")
-    return content
+    return {
+        name: _declared(value, types[name]) if name in types else value
+        for name, value in content.items()
+    }
+
+
+def _declared(value: Any, kind: Any) -> Any:
+    """A value that fits, with whole numbers as floats where floats are declared: JSON has one."""
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if isinstance(value, int) and not isinstance(value, bool) and int not in options:
+        return float(value) if float in options else value
+    for option in options:
+        if isinstance(value, list) and get_origin(option) is list and fits(value, option):
+            return [_declared(item, get_args(option)[0]) for item in value]
+    return value
 
 
 def fits(value: Any, kind: Any) -> bool:

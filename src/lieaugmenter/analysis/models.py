@@ -67,7 +67,7 @@ def _of_torchscript(path: Path) -> nn.Module:
             # Its makers want torch.export instead, which is read by unpickling.
             warnings.simplefilter("ignore", DeprecationWarning)
             return torch.jit.load(path, map_location="cpu").eval()
-    except (RuntimeError, ValueError, LookupError) as error:
+    except (RuntimeError, ValueError, LookupError, MemoryError) as error:
         raise ModelError(
             f"{path}: not a TorchScript file. State dictionaries and pickled modules hold no "
             f"model, or could run any code. A model is {_FORMATS}"

@@ -134,7 +134,8 @@ def statistic(results: Iterable[Mapping[str, Any]], measure: str) -> Statistic |
     if not values:
         return None
     mean = sum(values) / len(values)
-    variance = sum((value - mean) ** 2 for value in values) / len(values)
+    # A product, which is inf where a power would raise.
+    variance = sum((value - mean) * (value - mean) for value in values) / len(values)
     return Statistic(mean, math.sqrt(variance), len(values))
 
 
