@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import io
 import json
@@ -347,6 +348,7 @@ def _kept_molecules() -> bytes:
 def finished_run() -> Path:
     """A short run of the command line, in a folder that lives as long as the process."""
     folder = Path(tempfile.mkdtemp(prefix="hostile-run-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     x = np.random.default_rng(0).normal(size=(80, 2))
     np.savez(folder / "data.npz", X=x, y=np.linalg.norm(x, axis=1))
     words = ["discover", str(folder / "data.npz"), "--generators", "1", "--epochs", "1"]
