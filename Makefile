@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint bench stress reproduction setup clean
+.PHONY: help demo test lint bench stress reproduction fuzz audit sbom setup clean
 
 help:
 	@grep -E '^# make ' Makefile | cut -c3-
@@ -34,6 +34,23 @@ stress: setup
 # make reproduction  docs/reproduction.md and its figures from results
 reproduction: setup
 	$(BIN)/python -m lieaugmenter.report.reproduction results docs/reproduction.md
+
+# make fuzz   10,000 hostile files for all readers, led by coverage; benchmarks/results/fuzz.json
+fuzz: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fuzz.py
+
+# make audit  known vulnerabilities of the pinned versions; needs the network, and fails without it
+audit: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[audit]'
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+# make sbom   the software bill of materials of the pinned versions, build/sbom.json (CycloneDX)
+sbom: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[audit]'
+	@mkdir -p build
+	$(BIN)/cyclonedx-py requirements constraints.txt --pyproject pyproject.toml \
+		--output-reproducible --validate --output-file build/sbom.json
 
 setup: $(VENV)/.ready
 

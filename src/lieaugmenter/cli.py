@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Required, TypedDict, get_type_hints
 
 import numpy as np
 import torch
@@ -49,6 +49,8 @@ from lieaugmenter.runs import (
     RunError,
     RunFolder,
     WriteError,
+    fields_of,
+    in_short,
     read_json,
     write_atomically,
     write_json,
@@ -471,12 +473,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(str(error))
         code = BAD_INPUT
     except (MemoryError, torch.OutOfMemoryError) as error:
-        _complain(f"not enough memory: {error}. Try fewer --views, or a smaller data set")
+        _complain(_no_memory(error))
+        code = BAD_INPUT
+    except RuntimeError as error:
+        # How torch says it of the memory of a CPU.
+        if "can't allocate memory" not in str(error):
+            raise
+        _complain(_no_memory(error))
         code = BAD_INPUT
     except KeyboardInterrupt as stop:
         _complain(str(stop) or "interrupted")
         code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _no_memory(error: Exception) -> str:
+    return f"not enough memory: {in_short(error)}. Try fewer --views, or a smaller data set"
 
 
 # -- how a run goes --------------------------------------------------------------------------------
@@ -506,11 +518,48 @@ def _request_of(folder: RunFolder) -> dict[str, Any]:
             f"fit(X, y, resume=True)"
         )
     request = read_json(path)
-    needed = {"demo": {"seed", "epochs"}, "discover": {"data", "target", "task", "parameters"}}
+    kinds = {"demo": _DemoRequest, "discover": _DiscoverRequest}
     command = request.get("command") if isinstance(request, dict) else None
-    if command not in needed or not needed[command] <= set(request):
+    if not isinstance(command, str) or command not in kinds:
         raise RunError(f"{path} is damaged: it does not say what was asked")
-    return request
+    found = fields_of(kinds[command], request, path)
+    unknown = set(found.get("parameters", {})) - set(get_type_hints(_Parameters))
+    if unknown:
+        raise RunError(f"{path} is damaged: {in_short(sorted(unknown)[0])} is no setting")
+    return found
+
+
+class _DemoRequest(TypedDict, total=False):
+    """What ``command.json`` holds of a demo."""
+
+    task: str
+    seed: Required[int]
+    epochs: Required[int]
+
+
+class _Parameters(TypedDict):
+    """Of an estimator, those that can be asked for."""
+
+    action: Action
+    output: Literal["invariant", "same"]
+    n_generators: int | Literal["auto"]
+    blocks: list[int] | None
+    epochs: int
+    n_views: int
+    range: float | None
+    n_seeds: int
+    random_state: int
+    device: str
+
+
+class _DiscoverRequest(TypedDict, total=False):
+    """What ``command.json`` holds of a discovery."""
+
+    data: Required[str]
+    target: Required[str]
+    task: Required[Literal["auto", "regression", "classification"]]
+    parameters: Required[_Parameters]
+    size: int | None
 
 
 def _run(

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -382,6 +382,8 @@ def _read_kept(path: Path) -> Molecules | None:
     try:
         mapped, about = read_tensors(path)
     except RunError:
+        return None
+    if set(mapped) != {item.name for item in fields(Molecules)}:
         return None
     # Copied: a mapped file that is cut while it is in use would end the process.
     tensors = {name: tensor.clone() for name, tensor in mapped.items()}

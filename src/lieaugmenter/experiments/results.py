@@ -6,11 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict, get_type_hints
 
 from lieaugmenter.experiments.spec import Experiment
 from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
-from lieaugmenter.runs import RunError, read_json, read_tensors, write_json
+from lieaugmenter.runs import (
+    RunError,
+    fields_of,
+    fits,
+    in_short,
+    read_json,
+    read_tensors,
+    write_json,
+)
 
 # Digits of a generator's entries that are kept.
 _DIGITS = 5
@@ -23,6 +31,51 @@ class Statistic:
     mean: float
     std: float
     n: int
+
+
+class Settings(TypedDict, total=False):
+    """What the runs of a file of results had in common."""
+
+    quick: Required[bool]
+    epochs: Required[int]
+    batch_size: Required[int]
+    lr: Required[float]
+    hidden: Required[list[int]]
+    n_views: Required[int]
+    range: Required[float]
+    source: Required[str]
+    own_lr: float | None
+    workers: int
+
+
+class Result(TypedDict, total=False):
+    """Of one run: which it was; everything else is a measure of it."""
+
+    method: Required[str]
+    seed: Required[int]
+    generators: list[list[list[float | None]]]
+    confusion: list[list[int]]
+
+
+class Content(TypedDict):
+    """A file of results."""
+
+    settings: Settings
+    environment: dict[str, Any] | None
+    results: list[Result]
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """What `write_results` wrote, or a `RunError` that names the file."""
+    content = fields_of(Content, read_json(path), path)
+    for result in content["results"]:
+        for name, value in result.items():
+            if name not in get_type_hints(Result) and not fits(value, _MEASURE):
+                raise RunError(f"{path} is damaged: {name} is {in_short(value)}")
+    return content
+
+
+_MEASURE = bool | float | str | list[Any] | None
 
 
 def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str, Any]:
@@ -40,7 +93,7 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
     results, environment, settings = [], None, None
     for method in experiment.methods:
         for path in sorted((folder / method.name).glob("seed-*/result.json")):
-            result = read_json(path)
+            result = fields_of(Result, read_json(path), path)
             basis = path.parent / "basis.safetensors"
             if basis.exists():
                 generators = read_tensors(basis)[0]["generators"]
@@ -81,7 +134,8 @@ def statistic(results: Iterable[Mapping[str, Any]], measure: str) -> Statistic |
     if not values:
         return None
     mean = sum(values) / len(values)
-    variance = sum((value - mean) ** 2 for value in values) / len(values)
+    # A product, which is inf where a power would raise.
+    variance = sum((value - mean) * (value - mean) for value in values) / len(values)
     return Statistic(mean, math.sqrt(variance), len(values))
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
 from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.learning.unaugmented import Unaugmented
-from lieaugmenter.runs import RunError, RunFolder, digest_of, versions, write_tensors
+from lieaugmenter.runs import RunError, RunFolder, digest_of, fields_of, versions, write_tensors
 
 NON_FINITE = ("skip", "stop")
 PRECISIONS = ("bf16", "float32")
@@ -253,6 +253,17 @@ def fit(
             if bar is not None:
                 bar.close()
         return trainer.history
+
+
+class _Progress(TypedDict):
+    """What a checkpoint holds besides tensors."""
+
+    epoch: int
+    step: int
+    sums: list[float]
+    skipped: int
+    seconds: float
+    records: list[dict[str, Any]]
 
 
 class _Trainer:
@@ -573,6 +584,7 @@ class _Trainer:
         )
         if progress is None:
             return
+        progress = fields_of(_Progress, progress, self.run.checkpoint_path)
         self.epoch, self.step = progress["epoch"], progress["step"]
         self.sums, self.seconds = progress["sums"], progress["seconds"]
         self.skipped = progress["skipped"]
@@ -786,6 +798,8 @@ def pick_device(device: str | torch.device) -> torch.device:
         chosen = torch.device(device)
     except RuntimeError:
         raise ValueError(f"unknown device {device!r}; choose from auto, cpu, cuda") from None
+    if chosen.type == "meta":
+        raise ValueError(f"device={str(device)!r} holds no numbers; choose from auto, cpu, cuda")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={str(device)!r}, but this machine has no usable CUDA device")
     return chosen

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lieaugmenter.experiments.catalogue import AMPLITUDES, IMAGES
-from lieaugmenter.experiments.results import Statistic, of_method, statistic
+from lieaugmenter.experiments.results import Statistic, of_method, read_results, statistic
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
-from lieaugmenter.runs import read_json
 
 KINDS = {
     "emlp": "EMLP",
@@ -211,7 +210,7 @@ def _unchanged(folder: Path, experiment: Experiment) -> list[dict[str, Any]]:
     return [
         {**result, "method": Method(kind, f"{name}-{experiment.unchanged[name]:g}").name}
         for kind, name in sorted(varied)
-        for result in of_method(read_json(path)["results"], kind)
+        for result in of_method(read_results(path)["results"], kind)
     ]
 
 
@@ -230,7 +229,7 @@ class Finished:
         path = folder / f"{experiment.name}.json"
         if not path.is_file():
             return None
-        content = read_json(path)
+        content = read_results(path)
         results = content["results"] + _unchanged(folder, experiment)
         return cls(experiment, content["settings"], content["environment"] or {}, results)
 

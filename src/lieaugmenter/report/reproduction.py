@@ -27,7 +27,7 @@ from lieaugmenter.report.plots import Figure
 from lieaugmenter.report.requirements import requirements, requirements_table
 from lieaugmenter.report.sections import section
 from lieaugmenter.report.sensitivity import sensitivity
-from lieaugmenter.runs import write_atomically
+from lieaugmenter.runs import RunError, write_atomically
 
 _SECTIONS = {
     ABLATIONS: ablations_section,
@@ -130,7 +130,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("results", type=Path, help="folder with a .json for each experiment")
     parser.add_argument("document", type=Path, help="Markdown file to write")
     parsed = parser.parse_args(arguments)
-    write_reproduction(parsed.results, parsed.document)
+    try:
+        write_reproduction(parsed.results, parsed.document)
+    except (RunError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":
