@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lieaugmenter.actions.base import Batch, map_tensors
 from lieaugmenter.analysis.compare import (
     absolute_cosine,
     cosine_on_span,
@@ -29,6 +30,7 @@ from lieaugmenter.experiments.training import Settings, Trained
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.engine import pick_device
 from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.lie.brackets import closure_residual
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.samplers import IntegerGrid
 
@@ -58,24 +60,28 @@ def measure(
     result.update(trained.measures)
     result["train-seconds"] = trained.history.seconds
     if trained.predictor is not None:
-        result.update(_errors(method, task, trained))
+        result.update(_errors(experiment, method, task, trained))
         if task.generator is not None:
             audited = _AUDITED_QUICK if settings.quick else _AUDITED
-            elements = _audit_elements(experiment, method, task, min(audited, len(task.x_test)))
+            elements = _audit_elements(experiment, method, task, min(audited, len(task.y_test)))
             result.update(_equivariance(task, trained.predictor, elements))
     if trained.generators is not None and task.generator is not None:
         result.update(_discovery(task, trained.generators, task.generator))
     if trained.augmenter is not None:
         result.update(_reach(trained.augmenter, task))
+    peaks = trained.history.column("peak_gb")
+    if peaks:
+        # Of the first epoch and of all: equal where memory does not grow.
+        result["peak-gb"] = [peaks[0], max(peaks)]
     result["device"] = str(pick_device(settings.device))
     return result
 
 
-def _errors(method: Method, task: Task, trained: Trained) -> dict[str, Any]:
+def _errors(experiment: Experiment, method: Method, task: Task, trained: Trained) -> dict[str, Any]:
     """Test errors of the predictor, and how it came to predict."""
     predictor = trained.predictor
     assert predictor is not None  # asked by the caller
-    name, error = ("accuracy", _accuracy) if task.classes else ("mse", Predictor.loss)
+    name, error = _error(experiment, task)
     test = (task.x_test, task.y_test)
     found: dict[str, Any] = {f"{name}-direct": error(predictor, *test, views=0)}
     validation = None
@@ -91,9 +97,33 @@ def _errors(method: Method, task: Task, trained: Trained) -> dict[str, Any]:
     found["test-seconds"] = time.monotonic() - started
     if validation is not None:
         found["validation"] = error(predictor, *validation)
+    if experiment.standardised:
+        found["curve"] = _curve(experiment, trained)
     if task.classes:
         found["confusion"] = _confusion(predictor, *test, task.classes)
     return found
+
+
+def _error(experiment: Experiment, task: Task) -> tuple[str, Callable[..., float]]:
+    """What is measured on the test set: its name, and a function of predictor, inputs, labels."""
+    if task.classes:
+        return "accuracy", _accuracy
+
+    def error(predictor: Predictor, x: Batch, y: Tensor, views: int | None = None) -> float:
+        return experiment.error_unit * predictor.loss(x, y, views=views)
+
+    return ("mae" if experiment.objective.absolute else "mse"), error
+
+
+def _curve(experiment: Experiment, trained: Trained) -> list[list[float]]:
+    """Seconds of training and validation error, not averaged over elements, after each epoch."""
+    assert trained.predictor is not None  # asked by the caller
+    unit = experiment.error_unit * float(trained.predictor.y_scale)
+    seconds, curve = 0.0, []
+    for record in trained.history.records:
+        seconds += record["seconds"]
+        curve.append([round(seconds, 2), round(unit * record["validation"], 4)])
+    return curve
 
 
 def _accuracy(predictor: Predictor, x: Tensor, y: Tensor, views: int | None = None) -> float:
@@ -107,13 +137,18 @@ def _confusion(predictor: Predictor, x: Tensor, y: Tensor, classes: int) -> list
     return torch.bincount(pairs, minlength=classes**2).view(classes, classes).tolist()
 
 
-def _discovery(task: Task, learned: Tensor, truth: Tensor) -> dict[str, float]:
+def _discovery(task: Task, learned: Tensor, truth: Tensor) -> dict[str, Any]:
     """How the learned generators compare with the true one: the first, or the span of several."""
     if len(learned) > 1:
         units = torch.nn.functional.normalize(learned.flatten(1), dim=1)
         sizes = torch.linalg.svdvals(units)
+        cosines = principal_cosines(learned, truth)
         return {
-            "span-cosine": float(principal_cosines(learned, truth).min()),
+            "span-cosine": float(cosines.min()),
+            "span-cosines": cosines.tolist(),
+            # Of the mean square: 1 where the smaller span lies in the other.
+            "span-overlap": float(cosines.square().mean()),
+            "closure": closure_residual(learned),
             # Directions beside which the others are copies.
             "directions": int((sizes > _REDUNDANT_BELOW * sizes[0]).sum()),
         }
@@ -137,11 +172,11 @@ def _audit_elements(experiment: Experiment, method: Method, task: Task, n: int) 
     """
     assert task.generator is not None  # asked by the caller
     rng = torch.Generator().manual_seed(0)
-    shape = (n, experiment.n_views, 1)
+    shape = (n, experiment.n_views, len(task.generator))
     coefficients = (2 * torch.rand(shape, generator=rng) - 1) * experiment.range
     if method.variant == "discrete":
         coefficients = IntegerGrid(experiment.range)(shape, rng)
-    bound = experiment.range * float(task.generator.norm())
+    bound = experiment.range * float(task.generator.flatten(1).norm(dim=1).sum())
     return Elements(coefficients, task.generator, bound=bound, rows=task.action.rows)
 
 
@@ -151,7 +186,7 @@ def _equivariance(task: Task, predictor: Predictor, elements: Elements) -> dict[
     elements = replace(
         elements, coefficients=elements.coefficients.to(device), basis=elements.basis.to(device)
     )
-    x = task.x_test[: elements.batch].to(device)
+    x = map_tensors(lambda t: t[: elements.batch].to(device), task.x_test)
     errors = {"equivariance": averaged_equivariance_error, "equivariance-2": equivariance_error}
     model = _logits(predictor) if task.classes else predictor
     return {
@@ -171,11 +206,14 @@ def _logits(predictor: Predictor) -> Callable[[Tensor], Tensor]:
 def _reach(augmenter: LieAugmenter, task: Task) -> dict[str, float]:
     """How far the elements that a method draws are from doing nothing."""
     device = augmenter.term_weights.device
-    x = task.x_test[:_AUDITED].to(device)
+    action = augmenter.action
+    x = map_tensors(lambda t: t[:_AUDITED].to(device), task.x_test)
     rng = torch.Generator(device).manual_seed(0)
-    elements = augmenter.sample(len(x), generator=rng)
-    moved = augmenter.action.act(elements, x) - x.unsqueeze(1)
+    elements = augmenter.sample(min(_AUDITED, len(task.y_test)), generator=rng)
+    views = map_tensors(lambda t: t.flatten(0, 1), action.act(elements, x))
+    moved = action.moving(views).unflatten(0, (elements.batch, elements.views))
+    moved = moved - action.moving(x).unsqueeze(1)
     return {
-        "displacement": float(moved.flatten(2).norm(dim=2).mean()),
+        "displacement": float(moved.norm(dim=2).mean()),
         "distance": distance_from_identity(elements),
     }

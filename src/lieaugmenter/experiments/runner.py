@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,8 @@ from lieaugmenter.runs import RunError, RunFolder, environment, read_json, write
 
 # Methods that have LieGAN's settings.
 _PUBLISHED = ("augerino", "liegan")
+# In a run folder, the checkpoints of what is being trained; a finished run has none.
+_UNFINISHED = "unfinished"
 
 
 def run_method(
@@ -31,6 +34,8 @@ def run_method(
     note: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
     """Train and measure one method for all seeds; finished runs are read, not repeated.
+
+    A training that was stopped is continued, unless its seeds are trained as a stack.
 
     Parameters
     ----------
@@ -49,6 +54,11 @@ def run_method(
     -------
     list
         A result for each seed, as in its ``result.json``.
+
+    Raises
+    ------
+    TimeIsUp
+        When the settings' deadline has passed; call again to continue.
     """
     folders = {seed: out / method.name / f"seed-{seed}" for seed in settings.seeds}
     missing = [seed for seed, folder in folders.items() if not (folder / "result.json").exists()]
@@ -56,7 +66,10 @@ def run_method(
         _check_same(folders[seed], _configuration(experiment, method, seed, settings))
     if missing:
         note(f"{experiment.name}: {method.name}, seeds {', '.join(map(str, missing))}")
-        for seed, trained in train(experiment, method, task, missing, settings):
+        for seed in missing:
+            _begin(folders[seed], _configuration(experiment, method, seed, settings))
+        places = {seed: folders[seed] / _UNFINISHED for seed in missing}
+        for seed, trained in train(experiment, method, task, missing, settings, places):
             result = measure(experiment, method, task, trained, seed, settings)
             configuration = _configuration(experiment, method, seed, settings)
             _keep(folders[seed], configuration, trained, result)
@@ -82,13 +95,24 @@ def _configuration(
         "n_generators": experiment.n_generators,
         "range": experiment.range,
         "precision": experiment.precision,
+        "own_schedule": experiment.own_schedule,
+        "own_average": experiment.own_average,
         "warmup": experiment.warmup,
+        "warmup_start": experiment.warmup_start,
         "prune": experiment.prune,
         "own_views": experiment.own_views,
         "liegan": asdict(experiment.liegan(method)) if method.kind in _PUBLISHED else None,
         "objective": asdict(objective_of(experiment, method)),
         "source": settings.source.name if settings.source else "generated",
     }
+
+
+def _begin(path: Path, configuration: dict[str, Any]) -> None:
+    """What was begun with other settings is not continued; a new run says what it is made with."""
+    if (path / _UNFINISHED).exists():
+        _check_same(path, configuration)
+    else:
+        write_json(RunFolder(path).config_path, configuration)
 
 
 def _check_same(folder: Path, configuration: dict[str, Any]) -> None:
@@ -119,3 +143,4 @@ def _keep(
         write_tensors(path / "network.safetensors", trained.predictor.network.state_dict())
     # Last, because it is what marks the run as finished.
     write_json(path / "result.json", result)
+    shutil.rmtree(path / _UNFINISHED, ignore_errors=True)

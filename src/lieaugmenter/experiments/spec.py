@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -21,6 +22,7 @@ KINDS = (
     "oracle-paper",
     "oracle",
     "augerino",
+    "augerino-widths",
     "liegan",
     "liegg",
     "lieaugmenter-paper",
@@ -43,7 +45,9 @@ class Method:
         Of `KINDS`. A kind that ends in ``-paper`` has the paper's settings: a constant learning
         rate, the full range from the start, data as they are. Its namesake without has this
         project's: the rate falls as a cosine, the range grows at first, data are scaled. The other
-        methods have the settings that were published for them.
+        methods have the settings that were published for them. ``"augerino"`` is Augerino+, which
+        learns its generators; ``"augerino-widths"`` is Augerino, which learns how far to go along
+        all affine ones.
     variant
         Which mask, law of the coefficients, or head of a network; or what an ablation sets, such
         as ``"range-5"``; empty where there is only one.
@@ -122,13 +126,32 @@ class Experiment:
         Learning rate of this project's runs; the paper's unless given.
     own_views
         Elements that this project's runs average over; as many as in training unless given.
-    warmup
-        The share of training over which the range grows in this project's runs.
+    own_schedule
+        Of the learning rate in this project's runs.
+    own_average
+        Length of the running average of the weights in this project's runs, as a share of training.
+    warmup, warmup_start
+        The share of training over which the range grows in this project's runs, and the share of
+        the range that it starts from.
     prune
         In this project's runs, entries below this fraction of the largest are set to zero after
         a third of training; 0 keeps all.
     stacked
         Whether the seeds of a method are trained as one model.
+    standardised
+        Whether every method, not only this project's runs, sees labels of mean 0 and deviation 1,
+        as was published; inputs then keep their unit.
+    error_unit
+        A label's unit over that of the error in tables: 1000 for labels in eV and errors in meV.
+    fallback
+        Whether LieAugmenter of this project's runs has a plain network beside it, in case that
+        does better on validation data.
+    n_seeds
+        How many are run unless it is said.
+    save_every
+        Seconds between checkpoints of a training that is not stacked.
+    quick_settings
+        What else a quick run sets, by attribute.
     base, unchanged
         Of an ablation: the experiment that it varies, and the value there of each setting. These
         runs are not repeated; results of the base stand for them.
@@ -155,9 +178,19 @@ class Experiment:
     precision: str = "float32"
     own_lr: float | None = None
     own_views: int | None = None
+    own_schedule: str = "cosine"
+    own_average: float = 0.0
     warmup: float = 0.15
+    # Chosen on orbits that were generated with another seed.
+    warmup_start: float = 0.2
     prune: float = 0.0
     stacked: bool = True
+    standardised: bool = False
+    error_unit: float = 1.0
+    fallback: bool = True
+    n_seeds: int = 3
+    save_every: float = 60.0
+    quick_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     base: str = ""
     unchanged: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -184,7 +217,8 @@ class Experiment:
         if not quick:
             return ablated
         views = min(ablated.n_views, self.quick_views)
-        return replace(ablated, epochs=self.quick_epochs, n_views=views, own_views=views)
+        small = {"epochs": self.quick_epochs, "n_views": views, "own_views": views}
+        return replace(ablated, **{**small, **self.quick_settings})
 
     def _ablated(self, method: Method) -> Experiment:
         if method.setting is None:

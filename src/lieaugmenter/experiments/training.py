@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
 from lieaugmenter.analysis.polarization import entries, polarize
-from lieaugmenter.baselines.augerino import AugerinoPlus
+from lieaugmenter.baselines.augerino import Augerino, AugerinoPlus
 from lieaugmenter.baselines.liegan import (
     DISCRIMINATOR_RATE,
     Discriminator,
@@ -26,11 +29,10 @@ from lieaugmenter.learning.engine import History, TrainingDiverged, fit, pick_de
 from lieaugmenter.learning.ensemble import fit_ensemble
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.lie.samplers import IntegerGrid, Normal, Uniform
+from lieaugmenter.runs import RunFolder
 
-# The share of the range that a growing one starts from: chosen on orbits that were generated with
-# another seed.
-_WARMUP_START = 0.2
 # Entries are pruned after this part of training, a third.
 _PRUNE_AFTER = 3
 # LieGG looks at this many samples.
@@ -49,6 +51,13 @@ class Settings:
     progress: bool = True
     # Train the seeds of a method as one stacked model where the method allows it.
     stacked: bool = True
+    # When to stop training, by `time.monotonic`; the same call continues later.
+    deadline: float | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the deadline, if there is one; every training takes at least one step."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
 
 @dataclass
@@ -77,41 +86,66 @@ def objective_of(experiment: Experiment, method: Method) -> Objective:
 
 
 def train(
-    experiment: Experiment, method: Method, task: Task, seeds: Sequence[int], settings: Settings
+    experiment: Experiment,
+    method: Method,
+    task: Task,
+    seeds: Sequence[int],
+    settings: Settings,
+    folders: Mapping[int, Path] | None = None,
 ) -> Iterator[tuple[int, Trained]]:
-    """Train a method for the given seeds, stacked where that is possible."""
+    """Train a method for the given seeds, stacked where that is possible.
+
+    Parameters
+    ----------
+    experiment, method, task, seeds, settings
+        What to train, and how.
+    folders
+        For each seed, where a training that is not stacked keeps its checkpoints; one that is found
+        there is continued.
+    """
     experiment, task = experiment.run_as(method, quick=settings.quick), _share(task, method)
     if method.kind == "liegg":
         for seed in seeds:
             yield seed, _polarized(experiment, method, task, seed, settings)
         return
-    scaled = _Scaled.of(task, by_itself=method.ours)
+    scaled = _Scaled.of(
+        task,
+        inputs=method.ours and not experiment.standardised,
+        labels=method.ours or experiment.standardised,
+    )
     # A stack has no moment between epochs at which to prune.
     if settings.stacked and experiment.stacked and not experiment.prune and len(seeds) > 1:
         try:
-            together = _train_together(experiment, method, scaled, seeds, settings)
+            together = _train_together(experiment, method, scaled, seeds, settings, None)
             yield from zip(seeds, together, strict=True)
             return
         except TrainingDiverged:
             # One member has taken the others with it: each gets its own chance.
             pass
     for seed in seeds:
-        yield seed, _or_diverged(experiment, method, scaled, seed, settings)
+        folder = None if folders is None else folders[seed]
+        yield seed, _or_diverged(experiment, method, scaled, seed, settings, folder)
 
 
 def _share(task: Task, method: Method) -> Task:
     """The task with as much of its training data as the method's variant says."""
     if method.setting is None or method.setting[0] != "data":
         return task
-    n = max(1, round(method.setting[1] * len(task.x_train)))
-    return replace(task, x_train=task.x_train[:n], y_train=task.y_train[:n])
+    n = max(1, round(method.setting[1] * len(task.y_train)))
+    x_train = map_tensors(lambda t: t[:n], task.x_train)
+    return replace(task, x_train=x_train, y_train=task.y_train[:n])
 
 
 def _or_diverged(
-    experiment: Experiment, method: Method, scaled: _Scaled, seed: int, settings: Settings
+    experiment: Experiment,
+    method: Method,
+    scaled: _Scaled,
+    seed: int,
+    settings: Settings,
+    folder: Path | None,
 ) -> Trained:
     try:
-        return _train_together(experiment, method, scaled, [seed], settings)[0]
+        return _train_together(experiment, method, scaled, [seed], settings, folder)[0]
     except TrainingDiverged as error:
         return Trained(None, None, History(), measures={"diverged": str(error)})
 
@@ -122,7 +156,7 @@ def _options(experiment: Experiment, method: Method, settings: Settings) -> dict
         "epochs": experiment.epochs,
         "batch_size": experiment.batch_size,
         "lr": (experiment.own_lr if method.ours else None) or experiment.lr,
-        "schedule": "cosine" if method.ours else "constant",
+        "schedule": experiment.own_schedule if method.ours else "constant",
         "precision": precision_of(experiment, settings),
         "device": settings.device,
         "progress": settings.progress,
@@ -135,10 +169,18 @@ def _train_together(
     scaled: _Scaled,
     seeds: Sequence[int],
     settings: Settings,
+    folder: Path | None,
 ) -> list[Trained]:
     """Train the given seeds in one go: as a stack if there are several."""
+
+    def alone(what: str) -> dict[str, Any]:
+        """What only a training that is not stacked knows."""
+        return _alone(experiment, method, settings, folder and folder / what)
+
     games = [
-        _play(experiment, method, scaled, seed, settings) if method.kind == "liegan" else None
+        _play(experiment, method, scaled, seed, settings, alone("game"))
+        if method.kind == "liegan"
+        else None
         for seed in seeds
     ]
     networks = [_network(experiment, method, scaled.task, seed) for seed in seeds]
@@ -147,17 +189,38 @@ def _train_together(
         for seed, game in zip(seeds, games, strict=True)
     ]
     options = _options(experiment, method, settings)
+    objective = objective_of(experiment, method)
     prune = _pruning(experiment, method, augmenters[0])
-    histories = _fit_all(networks, augmenters, scaled, seeds, options, prune)
+    own = alone("training") | {"on_epoch": prune}
+    histories = _fit_all(networks, augmenters, objective, scaled, seeds, options, own)
     members = zip(networks, augmenters, histories, games, strict=True)
     trained = [_trained(experiment, method, scaled, *member) for member in members]
     for one in trained:
         one.measures["stacked"] = len(seeds) > 1
-    if method.kind == "lieaugmenter" and scaled.task.x_validation is not None:
-        alone = [_network(experiment, method, scaled.task, seed) for seed in seeds]
-        _fit_all(alone, [None] * len(seeds), scaled, seeds, options)
-        trained = [replace(one, plain=plain) for one, plain in zip(trained, alone, strict=True)]
+    has_validation = scaled.task.x_validation is not None
+    if method.kind == "lieaugmenter" and has_validation and experiment.fallback:
+        plain = [_network(experiment, method, scaled.task, seed) for seed in seeds]
+        nothing = [None] * len(seeds)
+        _fit_all(plain, nothing, objective, scaled, seeds, options, alone("plain"))
+        trained = [replace(one, plain=beside) for one, beside in zip(trained, plain, strict=True)]
     return trained
+
+
+def _alone(
+    experiment: Experiment, method: Method, settings: Settings, folder: Path | None
+) -> dict[str, Any]:
+    """How a network is trained that is not stacked: with checkpoints, if there is a place."""
+    average = experiment.own_average if method.ours else 0.0
+    if folder is None:
+        return {"average": average}
+    return {
+        "average": average,
+        "run": RunFolder(folder),
+        "resume": True,
+        "save_every": experiment.save_every,
+        "keep_weights": True,
+        "time_limit": settings.seconds_left,
+    }
 
 
 def _pruning(
@@ -178,15 +241,17 @@ def _pruning(
 def _fit_all(
     networks: Sequence[nn.Module],
     augmenters: Sequence[LieAugmenter | None],
+    objective: Objective,
     scaled: _Scaled,
     seeds: Sequence[int],
     options: dict[str, Any],
-    after_epoch: Callable[[dict[str, Any]], None] | None = None,
+    alone: dict[str, Any],
 ) -> list[History]:
     """Train one network by itself, several as a stack, in float32."""
     if len(seeds) == 1:
-        one = {"validation": scaled.validation, "seed": seeds[0], "on_epoch": after_epoch}
-        return [fit(networks[0], augmenters[0], scaled.train, **one, **options)]
+        learner = Unaugmented(objective) if augmenters[0] is None else augmenters[0]
+        one = {"validation": scaled.validation, "seed": seeds[0]}
+        return [fit(networks[0], learner, scaled.train, **one, **options, **alone)]
     present = [augmenter for augmenter in augmenters if augmenter is not None]
     stacked = {key: value for key, value in options.items() if key != "precision"}
     return fit_ensemble(networks, present or None, scaled.train, seeds=seeds, **stacked)
@@ -213,14 +278,18 @@ def _trained(
         y_shift=scaled.y_shift,
         classes=scaled.task.classes,
         views=0 if augmenter is None else experiment.own_views if method.ours else None,
+        absolute=experiment.objective.absolute,
     )
     learned = method.kind in ("augerino", "liegan", "lieaugmenter", "lieaugmenter-paper")
+    measures: dict[str, Any] = {} if game is None else {"discovery-seconds": game[1].seconds}
+    if isinstance(augmenter, Augerino):
+        measures["widths"] = augmenter.widths.tolist()
     return Trained(
         predictor=predictor.to(next(network.parameters()).device),
         generators=augmenter.generators.detach().cpu() if augmenter and learned else None,
         history=history,
         augmenter=augmenter,
-        measures={} if game is None else {"discovery-seconds": game[1].seconds},
+        measures=measures,
     )
 
 
@@ -229,37 +298,51 @@ class _Scaled:
     """Training data as the network sees them, and the way back."""
 
     task: Task
-    train: tuple[Tensor, Tensor]
-    x_scale: float
-    y_scale: float
-    y_shift: float
+    x_scale: float = 1.0
+    y_scale: float = 1.0
+    y_shift: float = 0.0
 
     @property
-    def validation(self) -> tuple[Tensor, Tensor] | None:
+    def train(self) -> tuple[Batch, Tensor]:
+        """Training data as the network sees them."""
+        return self._seen(self.task.x_train, self.task.y_train)
+
+    @property
+    def validation(self) -> tuple[Batch, Tensor] | None:
         """Validation data as the network sees them, where the task has them."""
         x, y = self.task.x_validation, self.task.y_validation
-        if x is None or y is None:
-            return None
-        return x / self.x_scale, y if self.task.classes else (y - self.y_shift) / self.y_scale
+        return None if x is None or y is None else self._seen(x, y)
+
+    def _seen(self, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
+        seen = map_tensors(lambda t: t / self.x_scale if t.is_floating_point() else t, x)
+        return seen, y if self.task.classes else (y - self.y_shift) / self.y_scale
 
     @classmethod
-    def of(cls, task: Task, *, by_itself: bool) -> _Scaled:
+    def of(cls, task: Task, *, inputs: bool, labels: bool) -> _Scaled:
         """Divide by one number, so that every linear symmetry stays what it is; or do nothing."""
-        x, y = task.x_train, task.y_train
         # Pixels are already between 0 and 1, and classes have no scale.
-        if not by_itself or task.classes:
-            return cls(task, (x, y), 1.0, 1.0, 0.0)
-        x_scale = float(x.square().mean().sqrt())
+        if task.classes or not (inputs or labels):
+            return cls(task)
+        x_scale = 1.0
+        if inputs:
+            x_scale = float(task.action.moving(task.x_train).square().mean().sqrt())
         if task.output == "same":
             # Labels move like inputs: one scale for both, and no shift.
-            return cls(task, (x / x_scale, y / x_scale), x_scale, x_scale, 0.0)
-        y_scale, y_shift = float(y.std()), float(y.mean())
-        return cls(task, (x / x_scale, (y - y_shift) / y_scale), x_scale, y_scale, y_shift)
+            return cls(task, x_scale, x_scale)
+        y = task.y_train
+        return cls(task, x_scale, float(y.std()), float(y.mean()))
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw as a function of the seed inside; torch's own random state is untouched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def _network(experiment: Experiment, method: Method, task: Task, seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with _seeded(seed):
         return experiment.network(method, task, experiment.hidden)
 
 
@@ -285,6 +368,8 @@ def _augmenter(
             generator=torch.Generator().manual_seed(seed),
             **common,
         )
+    if kind == "augerino-widths":
+        return Augerino(action, absolute=experiment.objective.absolute, **common)
     if kind == "liegan":
         assert game is not None  # it was played before
         return game[0].augmenter(objective_of(experiment, method))
@@ -299,17 +384,20 @@ def _augmenter(
             objective=objective.losses_only(),
             **common,
         )
-    steps = experiment.epochs * math.ceil(len(task.x_train) / experiment.batch_size)
+    steps = experiment.epochs * math.ceil(len(task.y_train) / experiment.batch_size)
     law = IntegerGrid if method.variant == "discrete" else Uniform
     warmup = int(experiment.warmup * steps) if method.ours else 0
-    return LieAugmenter(
-        action,
-        n_generators=experiment.n_generators,
-        sampler=law(experiment.range, warmup_steps=warmup, warmup_start=_WARMUP_START),
-        mask=experiment.masks.get(method.variant),
-        objective=objective,
-        **common,
-    )
+    sampler = law(experiment.range, warmup_steps=warmup, warmup_start=experiment.warmup_start)
+    # Several generators start a little apart, at random.
+    with _seeded(seed):
+        return LieAugmenter(
+            action,
+            n_generators=experiment.n_generators,
+            sampler=sampler,
+            mask=experiment.masks.get(method.variant),
+            objective=objective,
+            **common,
+        )
 
 
 def _play(
@@ -318,12 +406,14 @@ def _play(
     scaled: _Scaled,
     seed: int,
     settings: Settings,
+    alone: dict[str, Any],
 ) -> tuple[LieGAN, History]:
     """The adversarial discovery that comes before augmentation by its result."""
     task, published = scaled.task, experiment.liegan(method)
     law = Normal(published.deviation)
     liegan = LieGAN(
         task.action,
+        n_generators=experiment.n_generators,
         output=task.output,
         n_views=experiment.n_views,
         sampler=law if published.integers is None else IntegerGrid(float(published.integers)),
@@ -334,16 +424,17 @@ def _play(
         scale=published.scale,
         generator=torch.Generator().manual_seed(seed),
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        shape = task.x_train.shape[1:]
+    numbers = sum(math.prod(t.shape[1:]) for t in tensors_of(task.x_train))
+    with _seeded(seed):
         discriminator = (
-            ImageDiscriminator(shape[0], task.classes, width=16 if settings.quick else 128)
+            ImageDiscriminator(
+                task.x_train.shape[1], task.classes, width=16 if settings.quick else 128
+            )
             if task.classes
-            else Discriminator(math.prod(shape), math.prod(task.y_train.shape[1:]))
+            else Discriminator(numbers, math.prod(task.y_train.shape[1:]))
         )
     options = {**_options(experiment, method, settings), "lr": DISCRIMINATOR_RATE}
-    history = fit(discriminator, liegan, scaled.train, seed=seed, **options)
+    history = fit(discriminator, liegan, scaled.train, seed=seed, **options, **alone)
     return liegan, history
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ def save_checkpoint(
     augmenter: nn.Module,
     optimizer: Optimizer,
     progress: dict[str, Any],
+    averages: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write weights, optimiser state, random state and progress in one atomic step.
 
@@ -30,8 +32,11 @@ def save_checkpoint(
         What is trained.
     progress
         Anything JSON can hold: epoch, step, records.
+    averages
+        Running averages of the weights, where there are any.
     """
     tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
+    tensors |= {f"average.{key}": value for key, value in (averages or {}).items()}
     tensors |= {f"augmenter.{key}": value for key, value in augmenter.state_dict().items()}
     state = optimizer.state_dict()
     scalars: dict[str, dict[str, float]] = {}
@@ -56,7 +61,12 @@ def _lay_out_like_parameters(optimizer: Optimizer) -> None:
 
 
 def load_checkpoint(
-    path: Path, *, model: nn.Module, augmenter: nn.Module, optimizer: Optimizer
+    path: Path,
+    *,
+    model: nn.Module,
+    augmenter: nn.Module,
+    optimizer: Optimizer,
+    averages: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Any]:
     """Put everything back in place and return the progress.
 
@@ -66,6 +76,8 @@ def load_checkpoint(
         The file that `save_checkpoint` wrote.
     model, augmenter, optimizer
         Built as they were for the run that is continued.
+    averages
+        Running averages of the weights, to be written in place.
     """
     tensors, metadata = read_tensors(path)
 
@@ -77,6 +89,9 @@ def load_checkpoint(
         model.load_state_dict(named("model"))
         augmenter.load_state_dict(named("augmenter"))
         progress = metadata["progress"]
+        kept = named("average")
+        for name, average in (averages or {}).items():
+            average.copy_(kept[name])
     except (RuntimeError, KeyError) as error:
         raise RunError(
             f"{path} was written by a run with another network or augmenter: {error}"

@@ -25,12 +25,15 @@ from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
 from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.learning.unaugmented import Unaugmented
+from lieaugmenter.learning.weights import WeightAverage, save_weights
 from lieaugmenter.runs import RunFolder
 
 PRECISIONS = ("bf16", "float32")
-SCHEDULES = ("constant", "cosine")
+SCHEDULES = ("constant", "cosine", "rise-cosine")
 # The cosine ends at this fraction of the starting rate.
 _LAST_RATE = 0.01
+# The share of training over which a rate rises that does.
+_RISE = 0.01
 # Terms are looked at this often; every look waits for the device.
 _LOOK_EVERY = 50
 # Steps on a side stream before a CUDA graph is captured, as its documentation asks.
@@ -39,6 +42,10 @@ _CAPTURE_WARMUP = 3
 
 class TrainingDiverged(RuntimeError):  # noqa: N818  # it names what happened
     """A term of the objective or the generators became non-finite."""
+
+
+class TimeIsUp(Exception):  # noqa: N818  # it names what happened
+    """Training was stopped by its time limit, with a checkpoint to continue from."""
 
 
 @dataclass
@@ -59,7 +66,7 @@ class History:
 
 def fit(
     model: nn.Module,
-    augmenter: LieAugmenter | None,
+    augmenter: LieAugmenter | Unaugmented | None,
     train: tuple[Batch, Tensor] | DataLoader[Any] | TensorBatches,
     *,
     validation: tuple[Batch, Tensor] | None = None,
@@ -73,6 +80,10 @@ def fit(
     seed: int = 0,
     run: RunFolder | None = None,
     resume: bool = False,
+    save_every: float = 0.0,
+    keep_weights: bool = False,
+    time_limit: float | None = None,
+    average: float = 0.0,
     capture: bool = True,
     compile: bool = False,
     progress: bool | str = True,
@@ -86,7 +97,7 @@ def fit(
         The predictor, any module that maps a batch of inputs to one tensor.
     augmenter
         The augmenter; both are trained in place and end on `device`. None trains the predictor
-        alone, on the prediction loss.
+        alone, on the prediction loss; so does `Unaugmented`, with a choice of that loss.
     train
         Inputs and labels, kept on the device where they fit; a DataLoader of pairs (x, y); or
         batches made for the device, such as `PaddedBatches`.
@@ -95,7 +106,8 @@ def fit(
     epochs, batch_size
         Length of training. A DataLoader and batches have their own batch size.
     lr, schedule
-        Learning rate, ``"constant"`` or falling as a ``"cosine"`` to a hundredth.
+        Learning rate, ``"constant"``, falling as a ``"cosine"`` to a hundredth, or
+        ``"rise-cosine"``: the same after a linear rise over the first hundredth of training.
     optimizer
         Makes the optimiser from parameter groups; Adam unless given.
     precision
@@ -110,6 +122,18 @@ def fit(
     resume
         Continue from the run's checkpoint. On a CPU the finished run equals an uninterrupted one
         bit for bit.
+    save_every
+        Seconds that must have passed since the last checkpoint for the end of an epoch to write
+        one. The last epoch, Ctrl-C and the time limit always do.
+    keep_weights
+        With every checkpoint write a file of the weights alone, matrices in half precision: see
+        `save_weights`.
+    time_limit
+        Seconds after which training stops with a checkpoint and raises `TimeIsUp`; needs `run`.
+    average
+        The length of a running average of the weights, as a share of training. The model is
+        validated with the averages and ends with them. 0, the default, is none; 0.005 suits a long
+        training.
     capture
         On a GPU, record the whole step in a CUDA graph and replay it; not with an `optimizer` of
         your own.
@@ -132,6 +156,8 @@ def fit(
     TrainingDiverged
         A term or the generators became non-finite; the message names it and the last good
         checkpoint.
+    TimeIsUp
+        After `time_limit` seconds.
     KeyboardInterrupt
         Ctrl-C: after the step at hand, with a checkpoint to resume from if there is a run.
     """
@@ -153,6 +179,10 @@ def fit(
             raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
     if resume and run is None:
         raise ValueError("resume=True needs run=, the folder to continue from")
+    if time_limit is not None and run is None:
+        raise ValueError("time_limit= needs run=, the folder to continue from")
+    if not 0 <= average < 1:
+        raise ValueError(f"average={average}: a share of training, from 0 (none) to below 1")
     learner = Unaugmented() if augmenter is None else augmenter
     where = pick_device(device)
     if learner.mixes_views:
@@ -180,6 +210,11 @@ def fit(
         # A rate that is a plain number would be frozen into the graph.
         trainer.capture = capture and where.type == "cuda" and optimizer is None
         trainer.validation = validation
+        trainer.save_every, trainer.keep_weights = save_every, keep_weights
+        if average:
+            trainer.average = WeightAverage(model, length=average * epochs * len(batches))
+        if time_limit is not None:
+            trainer.deadline = time.monotonic() + time_limit
         if compile:
             trainer.compiled = torch.compile(model, dynamic=False)
         if resume:
@@ -212,6 +247,10 @@ class _Trainer:
     on_epoch: Callable[[dict[str, Any]], None] | None
     capture: bool
     validation: tuple[Batch, Tensor] | None
+    save_every: float
+    keep_weights: bool
+    average: WeightAverage | None = None
+    deadline: float = math.inf
 
     def __init__(
         self,
@@ -235,6 +274,7 @@ class _Trainer:
         # The model as full batches see it.
         self.compiled: Callable[[Batch], Tensor] = model
         self.saved_at: str | None = None
+        self.saved_when = time.monotonic()
 
     def train(self, bar: TextProgress | None, interrupted: Callable[[], bool]) -> None:
         self.model.train()
@@ -242,7 +282,7 @@ class _Trainer:
         while self.epoch < self.epochs:
             started = time.monotonic()
             for x, y in self.batches.epoch(self.epoch, skip=self.step):
-                self._set_rate()
+                set_rate(self.optimizer, self._rate(self.step))
                 self._one_step(x, y)
                 self.step += 1
                 if len(self.recent) >= _LOOK_EVERY:
@@ -250,14 +290,18 @@ class _Trainer:
                     if bar is not None:
                         done = self.epoch * len(self.batches) + self.step
                         bar.update(done, self._means())
-                if interrupted():
+                late = time.monotonic() > self.deadline
+                if late or interrupted():
+                    self._look()
                     self.seconds += time.monotonic() - started
-                    self._stop()
+                    self._stop(late)
             self._look()
             self.seconds += time.monotonic() - started
             self._end_epoch()
             if bar is not None:
                 bar.update(self.epoch * len(self.batches), self._shown())
+        if self.average is not None:
+            self.average.write()
 
     def _one_step(self, x: Batch, y: Tensor) -> None:
         if self.capture:
@@ -277,6 +321,8 @@ class _Trainer:
         loss = self.augmenter.loss(lambda joined: self._forward(joined, network), x, y)
         loss.backward()
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update()
         return loss.parts.values_tensor
 
     def _forward(self, x: Batch, network: Callable[[Batch], Tensor]) -> Tensor:
@@ -306,12 +352,14 @@ class _Trainer:
     def _state(self) -> list[Tensor]:
         """Every tensor that a step changes."""
         modules = [*self.model.state_dict().values(), *self.augmenter.state_dict().values()]
-        return [*modules, *optimizer_tensors(self.optimizer)]
+        averages = [] if self.average is None else self.average.tensors.values()
+        return [*modules, *averages, *optimizer_tensors(self.optimizer)]
 
-    def _set_rate(self) -> None:
+    def _rate(self, step: int) -> float:
+        """The learning rate of a step of this epoch."""
         total = self.epochs * len(self.batches)
-        done = self.epoch * len(self.batches) + self.step
-        set_rate(self.optimizer, rate_at(done / total, self.lr, self.schedule))
+        done = self.epoch * len(self.batches) + step
+        return rate_at(done / total, self.lr, self.schedule)
 
     def _look(self) -> None:
         """Add up the recent terms; stop if one of them, or a generator, is non-finite."""
@@ -327,9 +375,9 @@ class _Trainer:
             self._diverged(f"the {' and the '.join(names)} term", first_step + row)
         if not bool(self.augmenter.generators.isfinite().all()):
             self._diverged("the generators", self.step)
-        self.sums = [
-            total + value for total, value in zip(self.sums, block.sum(0).tolist(), strict=True)
-        ]
+        # One after another, so that it does not matter when one looks.
+        for terms in block.tolist():
+            self.sums = [total + term for total, term in zip(self.sums, terms, strict=True)]
 
     def _diverged(self, what: str, step: int) -> None:
         kept = f"The last good checkpoint is {self.saved_at}" if self.saved_at else "None was kept"
@@ -354,10 +402,14 @@ class _Trainer:
 
     def _end_epoch(self) -> None:
         record: dict[str, Any] = {"epoch": self.epoch + 1, **self._means()}
-        record["lr"] = float(self.optimizer.param_groups[0]["lr"])
+        # Not asked of the optimiser, which has none yet if the run was resumed after the last step.
+        record["lr"] = self._rate(self.step - 1) * self.optimizer.param_groups[0]["rate_scale"]
         record["range"] = float(self.augmenter.sampler.ranges().max())
         if self.validation is not None:
-            record["validation"] = self._validate(*self.validation)
+            with nullcontext() if self.average is None else self.average.in_use():
+                record["validation"] = self._validate(*self.validation)
+        if self.device.type == "cuda":
+            record["peak_gb"] = torch.cuda.max_memory_allocated(self.device) / 1e9
         record["seconds"] = self.seconds
         self.history.records.append(record)
         self.epoch, self.step, self.seconds = self.epoch + 1, 0, 0.0
@@ -365,7 +417,9 @@ class _Trainer:
         # Before the checkpoint, which has to hold what is changed there.
         if self.on_epoch is not None:
             self.on_epoch(record)
-        self._save()
+        due = time.monotonic() - self.saved_when >= self.save_every
+        if due or self.epoch == self.epochs:
+            self._save()
 
     @torch.no_grad()
     def _validate(self, x: Batch, y: Tensor) -> float:
@@ -399,9 +453,19 @@ class _Trainer:
                 "seconds": self.seconds,
                 "records": self.history.records,
             },
+            averages=None if self.average is None else self.average.tensors,
         )
+        if self.keep_weights:
+            save_weights(
+                self.run.weights_path,
+                self.model,
+                self.augmenter,
+                averages=None if self.average is None else self.average.tensors,
+                about={"epoch": self.epoch, "step": self.step},
+            )
         self.run.write_metrics(self.history.records)
         self.saved_at = f"{self.run.checkpoint_path} (epoch {self.epoch})"
+        self.saved_when = time.monotonic()
 
     def restore(self) -> None:
         """Continue where the run's checkpoint stopped; from the start if there is none yet."""
@@ -413,21 +477,23 @@ class _Trainer:
             model=self.model,
             augmenter=self.augmenter,
             optimizer=self.optimizer,
+            averages=None if self.average is None else self.average.tensors,
         )
         self.epoch, self.step = progress["epoch"], progress["step"]
         self.sums, self.seconds = progress["sums"], progress["seconds"]
         self.history.records = progress["records"]
         self.saved_at = f"{self.run.checkpoint_path} (epoch {self.epoch})"
 
-    def _stop(self) -> None:
-        """Leave on Ctrl-C: with tensors the checkpoint is exactly here, with a DataLoader it is
-        the end of the last epoch.
+    def _stop(self, late: bool) -> None:
+        """Leave: with tensors the checkpoint is exactly here, with a DataLoader it is the last one
+        that the end of an epoch has left.
         """
-        self._look()
         if isinstance(self.batches, TensorBatches):
             self._save()
         if self.run is None:
             raise KeyboardInterrupt("interrupted; no run folder was given, so nothing was kept")
+        if late:
+            raise TimeIsUp(f"the time is up; {self.run.path} can be resumed")
         raise KeyboardInterrupt(f"interrupted; {self.run.path} can be resumed")
 
 
@@ -535,8 +601,9 @@ def rate_at(progress: float, lr: float, schedule: str) -> float:
     """The learning rate after a fraction of training."""
     if schedule == "constant":
         return lr
+    risen = min(1.0, progress / _RISE) if schedule == "rise-cosine" else 1.0
     falling = 0.5 * (1 + math.cos(math.pi * progress))
-    return lr * (_LAST_RATE + (1 - _LAST_RATE) * falling)
+    return lr * risen * (_LAST_RATE + (1 - _LAST_RATE) * falling)
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
