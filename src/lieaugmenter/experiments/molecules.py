@@ -59,8 +59,7 @@ def _qm9(name: str, orbital: str) -> Experiment:
         own_objective=_PAPER,
         network=_network,
         hidden=_SIZE,
-        # No published code plays LieGAN on molecules: the settings are those of four-momenta, the
-        # other case of several generators.
+        # No published settings of LieGAN on molecules are known: a weight as for trajectories.
         liegan=lambda method: LieGANSettings(similarity=1.0),
         batch_size=125,
         n_views=3,

@@ -102,11 +102,12 @@ def summary(experiment: Experiment, results: Sequence[Mapping[str, Any]]) -> lis
     results
         As `run_method` returns them.
     """
-    classes = any("accuracy" in result for result in results)
-    measure, form = ("accuracy", "{:.2f}") if classes else ("mse", "{:.2e}")
-    columns = ["method", "accuracy" if classes else "MSE", "paper", "cosine"]
+    named = {"accuracy": ("accuracy", "{:.2f}"), "mae": ("MAE", "{:.1f}")}
+    measure = next((key for key in named if any(key in result for result in results)), "mse")
+    title, form = named.get(measure, ("MSE", "{:.2e}"))
+    columns = ["method", title, "paper", "cosine"]
     # What a generator does to an image is not compared.
-    columns += [] if classes else ["on the data"]
+    columns += ["on the data"] if measure == "mse" else []
     rows = [columns]
     for method in experiment.methods:
         own = of_method(results, method.name)
@@ -120,7 +121,8 @@ def summary(experiment: Experiment, results: Sequence[Mapping[str, Any]]) -> lis
             method.name,
             f"{found} ({diverged} diverged)" if diverged else found,
             _shown(None if experiment.name in OTHER_DATA else reported, form),
-            _shown(statistic(own, "cosine"), "{:.4f}"),
+            # Of several generators, the smallest of their span.
+            _shown(statistic(own, "cosine") or statistic(own, "span-cosine"), "{:.4f}"),
             _shown(statistic(own, "cosine-on-data"), "{:.4f}"),
         ]
         rows.append(cells[: len(columns)])

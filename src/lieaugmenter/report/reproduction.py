@@ -10,12 +10,15 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lieaugmenter.experiments.catalogue import EXPERIMENTS, IMAGES, VECTORS
+from lieaugmenter.experiments.catalogue import EXPERIMENTS, IMAGES, MOLECULES, VECTORS
 from lieaugmenter.report.ablations import ABLATIONS, SAMPLES
 from lieaugmenter.report.comparison import Finished, of_images
 from lieaugmenter.report.image_figures import image_figures
 from lieaugmenter.report.image_requirements import image_requirements, read_speed
 from lieaugmenter.report.image_sections import ablations_section, about_images, samples_section
+from lieaugmenter.report.molecule_figures import molecule_figures
+from lieaugmenter.report.molecule_requirements import molecule_requirements, read_step
+from lieaugmenter.report.molecule_sections import about_molecules, molecule_section
 from lieaugmenter.report.paper_figures import figures, png
 from lieaugmenter.report.plots import Figure
 from lieaugmenter.report.requirements import requirements, requirements_table
@@ -23,7 +26,11 @@ from lieaugmenter.report.sections import section
 from lieaugmenter.report.sensitivity import sensitivity
 from lieaugmenter.runs import write_atomically
 
-_SECTIONS = {ABLATIONS: ablations_section, SAMPLES: samples_section}
+_SECTIONS = {
+    ABLATIONS: ablations_section,
+    SAMPLES: samples_section,
+    **dict.fromkeys(MOLECULES, molecule_section),
+}
 
 
 def write_reproduction(results: Path, document: Path) -> None:
@@ -45,7 +52,10 @@ def write_reproduction(results: Path, document: Path) -> None:
 
 
 def _figures(finished: Finished) -> Iterator[tuple[str, Figure]]:
-    yield from image_figures(finished) if of_images(finished.experiment) else figures(finished)
+    if finished.experiment.name in MOLECULES:
+        yield from molecule_figures(finished)
+    else:
+        yield from image_figures(finished) if of_images(finished.experiment) else figures(finished)
 
 
 def reproduction(results: Path) -> str:
@@ -56,11 +66,14 @@ def reproduction(results: Path) -> str:
         _opening(list(read.values())),
         "## Requirements\n\n" + requirements_table(requirements(read)),
         "## Requirements on images\n\n" + requirements_table(of_digits),
+        "## Requirements on molecules\n\n"
+        + requirements_table(molecule_requirements(read, read_step(results))),
         *(_section(name, read[name]) for name in VECTORS),
     ]
     varied = sensitivity(results)
     parts += [varied] if varied else []
     parts += [about_images(), *(_section(name, read[name]) for name in IMAGES)]
+    parts += [about_molecules(), *(_section(name, read[name]) for name in MOLECULES)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -82,10 +95,9 @@ def _opening(read: Sequence[Finished | None]) -> str:
     )
     return f"""# Reproduction
 
-The paper's experiments on vectors and on images, with the paper's numbers beside ours. This file
-is generated from the results of `lieaugmenter reproduce NAME`; `make reproduction` writes it anew.
-Every number is from those results, from the paper's tables, or follows from a formula that stands
-beside it.
+The paper's experiments, with the paper's numbers beside ours. This file is generated from
+the results of `lieaugmenter reproduce NAME`; `make reproduction` writes it anew. Every number is
+from those results, from the paper's tables, or follows from a formula that stands beside it.
 
 How to read the tables:
 
@@ -94,8 +106,8 @@ How to read the tables:
   the settings that were published for them.
 - **ours, own settings**: our code with this project's settings. The learning rate falls as a
   cosine, the range of the coefficients grows at first, the data are scaled. This column exists for
-  no augmentation, the oracle and LieAugmenter. What they are for images stands in
-  [Images](#images).
+  no augmentation, the oracle and LieAugmenter. What they are for images and molecules stands in
+  [Images](#images) and [Molecules](#molecules).
 - A value is the mean ± the standard deviation over seeds. The best mean of a row is bold: the
   lowest, of accuracies the highest.
 - Seeds that diverged are counted in the cell. The mean is over the others and is never bold.

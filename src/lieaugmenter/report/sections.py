@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lieaugmenter.experiments.catalogue import VECTORS
 from lieaugmenter.experiments.spec import Experiment
 from lieaugmenter.report.comparison import (
     Finished,
@@ -25,6 +26,8 @@ from lieaugmenter.report.paper_figures import captions
 _NETWORKS = {
     "histology-efficientnet": "EfficientNet-B0 with group norm",
     "histology-vit": "a small Vision Transformer",
+    "qm9-homo": "LieConv-Trivial",
+    "qm9-lumo": "LieConv-Trivial",
 }
 
 
@@ -106,8 +109,9 @@ def _data_words(finished: Finished) -> str:
     source = finished.settings["source"]
     if source != "generated":
         return f"data from `{source}`"
-    # Images are never generated: their file was not named.
-    return "data from the usual place" if of_images(finished.experiment) else "data generated"
+    # Images and molecules are never generated: their file was not named.
+    of_vectors = finished.experiment.name in VECTORS
+    return "data generated" if of_vectors else "data from the usual place"
 
 
 def _explanations(experiment: Experiment) -> list[str]:
