@@ -123,9 +123,9 @@ def test_the_rate_rises_and_then_falls() -> None:
 
 
 def test_half_precision_keeps_what_it_cannot_hold() -> None:
-    assert half(torch.ones(3, 3)).dtype == torch.float16
-    assert half(torch.full((3, 3), 1e6)).dtype == torch.float32
-    assert half(torch.ones(3)).dtype == torch.float32
+    assert half(torch.ones(200, 200)).dtype == torch.float16
+    assert half(torch.full((200, 200), 1e6)).dtype == torch.float32
+    assert half(torch.ones(200)).dtype == torch.float32
 
 
 def test_the_full_network_fits_in_48_megabytes_and_comes_back(tmp_path: Path) -> None:
@@ -165,7 +165,18 @@ def test_a_run_keeps_the_weights_that_it_would_end_with(tmp_path: Path) -> None:
     again, its_augmenter = build(seed=1)
     about = load_weights(RunFolder(tmp_path).weights_path, again, its_augmenter)
     assert about == {"epoch": 3, "step": 0}
-    for then, now in zip(states(model), states(again), strict=True):
-        torch.testing.assert_close(then, now, rtol=1e-3, atol=1e-4)
-    x = ring(16)[0]
-    torch.testing.assert_close(model.eval()(x), again.eval()(x), rtol=1e-2, atol=1e-2)
+    # Small tensors keep all their bits, so that these are the averages exactly.
+    assert all(map(torch.equal, states(model), states(again)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:The model has batch norm")
+def test_a_captured_step_averages_as_a_plain_one() -> None:
+    on_gpu = {**options(average=0.2), "device": "cuda", "batch_size": 64}
+    found = []
+    for capture in (True, False):
+        model, augmenter = build()
+        fit(model, augmenter, ring(), capture=capture, **on_gpu)
+        found.append(states(model))
+    for captured, plain in zip(*found, strict=True):
+        torch.testing.assert_close(captured, plain, rtol=1e-3, atol=1e-4)

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from lieaugmenter.runs import RunError, read_tensors, write_tensors
 
+# Tensors of fewer entries keep all their bits: norms, biases, running statistics, small layers.
+_SMALL = 10_000
+
 
 class WeightAverage:
     """The running average of a network's weights and running statistics over its last steps.
@@ -71,12 +74,11 @@ class WeightAverage:
 
 
 def half(tensor: Tensor) -> Tensor:
-    """A matrix in float16, where that can hold it; vectors and numbers as they are.
+    """A large matrix in float16, where that can hold it; other tensors as they are.
 
     Ten bits of a weight stay, an error of at most 1 in 2048, and weights below 6e-8 become zero.
-    Norms, biases, running statistics and generators have few axes or entries, and keep all bits.
     """
-    if tensor.ndim < 2 or tensor.dtype != torch.float32:
+    if tensor.numel() < _SMALL or tensor.dtype != torch.float32:
         return tensor
     shortened = tensor.to(torch.float16)
     return shortened if bool(shortened.isfinite().all()) else tensor
