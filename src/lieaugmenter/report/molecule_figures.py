@@ -75,7 +75,7 @@ def nearest_in_span(
 ) -> Float[Tensor, "d d"]:
     """Of all combinations of learned generators the one nearest to a true one.
 
-    >>> nearest_in_span(se(3)[0], se(3)).equal(se(3)[0])
+    >>> torch.allclose(nearest_in_span(se(3)[0], se(3)), se(3)[0], atol=1e-6)
     True
     """
     span = orthonormal(learned).flatten(1).to(truth.dtype)
