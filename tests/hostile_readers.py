@@ -39,7 +39,7 @@ from lieaugmenter.experiments.results import collect
 from lieaugmenter.export import load_manifest, manifest_of_run, save_manifest
 from lieaugmenter.export.manifest import Manifest
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
-from lieaugmenter.lie.catalogue import so
+from lieaugmenter.lie.catalogue import se, so
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import render
 from lieaugmenter.report.reproduction import reproduction
@@ -479,6 +479,16 @@ def _results(name: str = "no-symmetry") -> list[bytes]:
     return [json.dumps(kept | {"results": kept["results"][::8]}).encode()]
 
 
+def _molecule_results() -> list[bytes]:
+    kept = json.loads(_results()[0])
+    measured = {
+        "mae": 20.0, "test-curve": [30.0, 20.0], "curve-seconds": [1.0, 2.0],
+        "peak-gb": [1.0, 1.0], "generators": se(3).tolist(), "span-cosine": 0.9,
+    }  # fmt: skip
+    results = [{"method": name, "seed": 0, **measured} for name in ("trivial", "lieaugmenter")]
+    return [json.dumps({**kept, "results": results}).encode()]
+
+
 def _study() -> list[bytes]:
     path = Path(__file__).parent.parent / "results" / "sensitivity" / "width.json"
     kept = json.loads(path.read_text())
@@ -495,13 +505,15 @@ def _read_collected(folder: Path, content: bytes) -> object:
     experiment = find_experiment("no-symmetry")
     run = folder / experiment.methods[0].name / "seed-0"
     run.mkdir(parents=True)
-    for name in ("config.json", "environment.json", "basis.safetensors"):
+    for name in ("environment.json", "basis.safetensors"):
         shutil.copy(finished_run() / name, run / name)
+    (run / "config.json").write_text(json.dumps(json.loads(_results()[0])["settings"]))
     (run / "result.json").write_bytes(content)
     return collect(experiment, folder)
 
 
 def _result() -> list[bytes]:
+    finished_run()  # trained here, where libraries may warn
     kept = json.loads(_results()[0])
     return [json.dumps(result).encode() for result in kept["results"][:2]]
 
@@ -652,6 +664,13 @@ READERS: dict[str, Reader] = {
             "json",
             _results,
             _file("no-symmetry.json", lambda p: reproduction(p.parent)),
+            (RunError,),
+        ),
+        Reader(
+            "results-molecules",
+            "json",
+            _molecule_results,
+            _file("qm9-homo.json", lambda p: reproduction(p.parent)),
             (RunError,),
         ),
         Reader("results-study", "json", _study, _read_study, (RunError,)),

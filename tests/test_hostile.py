@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -38,7 +39,7 @@ from lieaugmenter.runs import RunError, WriteError, read_json, read_tensors, wri
 
 SOURCES = Path(__file__).parent.parent / "src"
 # Inputs of each reader; those that draw pictures or train take seconds each.
-INPUTS, SLOW_INPUTS = 200, 5
+INPUTS, SLOW_INPUTS = 50, 3
 # What reading a bomb may take of memory, beyond what the libraries do.
 MOST_MEMORY = 400 * 2**20
 
@@ -255,8 +256,9 @@ def bombs(folder: Path) -> list[tuple[str, Path]]:
         file.write("a," * 2**24)
     for name in ("a", "b"):
         (folder / "wide" / name).mkdir(parents=True)
-        picture = folder / "wide" / name / "x.png"
-        Image.new("1", (60_000, 60_000)).save(picture)
+    picture = folder / "wide" / "a" / "x.png"
+    Image.new("1", (60_000, 60_000)).save(picture, compress_level=1)
+    shutil.copy(picture, folder / "wide" / "b" / "x.png")
     (folder / "deep.json").write_text("[" * 10**6)
     return [
         ("read_data", folder / name)

@@ -1,17 +1,20 @@
 """The command line: demo, discover, resume, report, export, doctor, check, reproduce.
 
 Results go to standard output, progress to standard error. Exit codes: 0 done, 1 a check above its
-limit, 2 bad input (one message, never a traceback), 3 inconclusive with --strict, 130 interrupted.
+limit, 2 bad input (one message, never a traceback), 3 inconclusive with --strict, 4 stopped by
+--time-limit (the same command continues), 130 interrupted.
 """
 
 from __future__ import annotations
 
 import json as jsonlib
+import re
 import shlex
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, TypedDict, get_type_hints
@@ -41,6 +44,7 @@ from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.export import manifest_of_run, save_manifest
 from lieaugmenter.learning import Objective, TrainingDiverged
 from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.learning.engine import TimeIsUp
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN
 from lieaugmenter.report.findings import Findings
@@ -59,6 +63,7 @@ from lieaugmenter.runs import (
 ABOVE_LIMIT = 1
 BAD_INPUT = 2
 INCONCLUSIVE = 3
+STOPPED = 4
 INTERRUPTED = 130
 # More whole numbers than this may be quantities as well as labels: the user is asked.
 _MOST_CLASSES = 30
@@ -382,9 +387,11 @@ def reproduce(
     name: str | None = None,
     *,
     list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
-    seeds: int = 3,
+    seeds: int | None = None,
     methods: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     data: Path | None = None,
+    epochs: int | None = None,
+    time_limit: str | None = None,
     quick: Annotated[bool, Parameter(negative="")] = False,
     device: str = "auto",
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("runs/reproduce"),
@@ -393,7 +400,9 @@ def reproduce(
 ) -> int:
     """Run one of the paper's experiments, all methods side by side, with the paper's numbers.
 
-    Finished runs are kept and not repeated: the same command continues where it was stopped.
+    Finished runs are kept and not repeated: the same command continues where it was stopped. Of
+    what is trained one seed at a time (molecules, images) that is in the middle of an epoch;
+    elsewhere the method at hand begins again.
 
     Parameters
     ----------
@@ -402,11 +411,17 @@ def reproduce(
     list_
         Show the experiments and their methods.
     seeds
-        Number of seeds, from 0 on.
+        Number of seeds, from 0 on; 3 unless given, 1 for molecules.
     methods
         Only these methods.
     data
-        A file to take the data from (two-body, amplitudes); they are generated without one.
+        A file to take the data from (two-body, amplitudes, molecules); else they are generated,
+        or taken from the usual place.
+    epochs
+        Length of every training; the paper's unless given.
+    time_limit
+        Stop training after so long, such as 9m, 1h30m or 90s, with exit code 4; the same command
+        continues. Measuring what is trained by then may take a little longer.
     quick
         Little data and few epochs, to see that everything runs; the numbers mean nothing.
     device
@@ -425,9 +440,17 @@ def reproduce(
         return 0
     experiment = find_experiment(name)
     chosen = [experiment.method(m) for m in methods] if methods else list(experiment.methods)
+    seeds = experiment.n_seeds if seeds is None else seeds
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: at least one is needed")
-    settings = Settings(seeds=range(seeds), source=data, quick=quick, device=device)
+    if epochs is not None:
+        if epochs < 1:
+            raise ValueError(f"--epochs {epochs}: at least one is needed")
+        experiment = replace(experiment, epochs=epochs, quick_epochs=epochs, epochs_of={})
+    deadline = None if time_limit is None else time.monotonic() + _seconds(time_limit)
+    settings = Settings(
+        seeds=range(seeds), source=data, quick=quick, device=device, deadline=deadline
+    )
     folder = out / (f"{name}-quick" if quick else name)
     task = experiment.task(data, quick)
     # Before hours of training, not after them.
@@ -435,12 +458,17 @@ def reproduce(
         _make_folder(place)
     found = []
     try:
-        for method in chosen:
+        for number, method in enumerate(chosen):
+            if number and settings.seconds_left == 0:
+                raise TimeIsUp
             found += run_method(experiment, method, task, folder, settings, _complain)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; what is finished is kept in {folder}, and the same command continues"
         ) from None
+    except TimeIsUp:
+        _complain(f"stopped after {time_limit}; the state is in {folder}, the same command goes on")
+        return STOPPED
     if results is not None:
         write_results(experiment, folder, results)
     _answer(
@@ -802,6 +830,20 @@ def _finished(run: Path) -> RunFolder:
     if not folder.finished:
         raise RunError(f"{run} is not finished; first: lieaugmenter resume {run}")
     return folder
+
+
+def _seconds(text: str) -> float:
+    """A duration in seconds.
+
+    >>> _seconds("9m"), _seconds("1h30m"), _seconds("90")
+    (540.0, 5400.0, 90.0)
+    """
+    number = r"(\d+(?:\.\d+)?)"
+    found = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s?)?", text.strip())
+    if not text.strip() or found is None:
+        raise ValueError(f"--time-limit {text!r}: give a duration such as 9m, 1h30m or 90s")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return 3600 * hours + 60 * minutes + seconds
 
 
 def _make_folder(path: Path) -> None:

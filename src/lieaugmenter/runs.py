@@ -363,6 +363,11 @@ class RunFolder:
             self.path.rmdir()
 
     @property
+    def weights_path(self) -> Path:
+        """The weights alone, half the size of the network, where they are kept."""
+        return self.path / "checkpoint" / "weights.safetensors"
+
+    @property
     def finished(self) -> bool:
         """Whether the run has come to its end: the verdict is the last thing written."""
         return (self.path / "verdict.json").is_file()

@@ -48,7 +48,19 @@ class Settings(TypedDict, total=False):
     workers: int
 
 
-class Result(TypedDict, total=False):
+# Measures of one run that are lists, and that figures and requirements take apart.
+_Lists = TypedDict(
+    "_Lists",
+    {
+        "test-curve": list[float | None],
+        "curve-seconds": list[float],
+        "peak-gb": list[float],
+    },
+    total=False,
+)
+
+
+class Result(_Lists, total=False):
     """Of one run: which it was; everything else is a measure of it."""
 
     method: Required[str]
@@ -72,7 +84,20 @@ def read_results(path: Path) -> dict[str, Any]:
         for name, value in result.items():
             if name not in get_type_hints(Result) and not fits(value, _MEASURE):
                 raise RunError(f"{path} is damaged: {name} is {in_short(value)}")
+        curve = result.get("test-curve", [])
+        if len(result.get("curve-seconds", curve)) != len(curve):
+            raise RunError(f"{path} is damaged: a curve does not have a time for every error")
     return content
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """The ``result.json`` of one run, or a `RunError` that names the file."""
+    return fields_of(Result, read_json(path), path)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The ``config.json`` of one run, or a `RunError` that names the file."""
+    return fields_of(Settings, read_json(path), path)
 
 
 _MEASURE = bool | float | str | list[Any] | None
@@ -93,7 +118,7 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
     results, environment, settings = [], None, None
     for method in experiment.methods:
         for path in sorted((folder / method.name).glob("seed-*/result.json")):
-            result = fields_of(Result, read_json(path), path)
+            result = read_result(path)
             basis = path.parent / "basis.safetensors"
             if basis.exists():
                 generators = read_tensors(basis)[0]["generators"]
@@ -103,7 +128,7 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
                 result["generators"] = rounded
             results.append(result)
             environment = environment or read_json(path.parent / "environment.json")
-            settings = settings or read_json(path.parent / "config.json")
+            settings = settings or read_settings(path.parent / "config.json")
     if not results:
         raise RunError(f"{folder} holds no finished run of {experiment.name}")
     assert settings is not None  # there is at least one run
@@ -156,11 +181,12 @@ def summary(experiment: Experiment, results: Sequence[Mapping[str, Any]]) -> lis
     results
         As `run_method` returns them.
     """
-    classes = any("accuracy" in result for result in results)
-    measure, form = ("accuracy", "{:.2f}") if classes else ("mse", "{:.2e}")
-    columns = ["method", "accuracy" if classes else "MSE", "paper", "cosine"]
+    named = {"accuracy": ("accuracy", "{:.2f}"), "mae": ("MAE", "{:.1f}")}
+    measure = next((key for key in named if any(key in result for result in results)), "mse")
+    title, form = named.get(measure, ("MSE", "{:.2e}"))
+    columns = ["method", title, "paper", "cosine"]
     # What a generator does to an image is not compared.
-    columns += [] if classes else ["on the data"]
+    columns += ["on the data"] if measure == "mse" else []
     rows = [columns]
     for method in experiment.methods:
         own = of_method(results, method.name)

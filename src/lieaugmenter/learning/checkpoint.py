@@ -33,6 +33,7 @@ def save_checkpoint(
     optimizer: Optimizer,
     progress: dict[str, Any],
     settings: Mapping[str, Any],
+    averages: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write weights, optimiser state, random state and progress in one atomic step.
 
@@ -47,8 +48,11 @@ def save_checkpoint(
     settings
         What the result depends on besides these, as JSON holds it: a run with others is not
         continued.
+    averages
+        Running averages of the weights, where there are any.
     """
     tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
+    tensors |= {f"average.{key}": value for key, value in (averages or {}).items()}
     tensors |= {f"augmenter.{key}": value for key, value in augmenter.state_dict().items()}
     state = optimizer.state_dict()
     scalars: dict[str, dict[str, float]] = {}
@@ -88,6 +92,7 @@ def load_checkpoint(
     augmenter: nn.Module,
     optimizer: Optimizer,
     settings: Mapping[str, Any],
+    averages: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Any] | None:
     """Put everything back in place and return the progress; None if there is no checkpoint yet.
 
@@ -97,6 +102,8 @@ def load_checkpoint(
         The folder that `save_checkpoint` wrote to.
     model, augmenter, optimizer, settings
         As they were for the run that is continued.
+    averages
+        Running averages of the weights, to be written in place.
 
     Raises
     ------
@@ -116,6 +123,9 @@ def load_checkpoint(
     try:
         model.load_state_dict(named("model"))
         augmenter.load_state_dict(named("augmenter"))
+        kept = named("average")
+        for name, average in (averages or {}).items():
+            average.copy_(kept[name])
         state: dict[int, dict[str, Any]] = {}
         for name, tensor in named("optimizer").items():
             index, key = name.split(".", 1)
