@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint bench stress reproduction docs setup clean
+.PHONY: help demo test lint bench stress reproduction docs fuzz audit sbom setup clean
 
 help:
 	@grep -E '^# make ' Makefile | cut -c3-
@@ -38,6 +38,23 @@ reproduction: setup
 # make docs   the site in site/, without a warning and without a network
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# make fuzz   10,000 hostile files for all readers, led by coverage; benchmarks/results/fuzz.json
+fuzz: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fuzz.py
+
+# make audit  known vulnerabilities of the pinned versions; needs the network, and fails without it
+audit: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[audit]'
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+# make sbom   the software bill of materials of the pinned versions, build/sbom.json (CycloneDX)
+sbom: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[audit]'
+	@mkdir -p build
+	$(BIN)/cyclonedx-py requirements constraints.txt --pyproject pyproject.toml \
+		--output-reproducible --validate --output-file build/sbom.json
 
 setup: $(VENV)/.ready
 

@@ -111,6 +111,21 @@ def test_numbers_of_the_readme_come_from_results(tmp_path: Path) -> None:
     assert readme.with_results(README) == README, "run: python benchmarks/readme.py"
 
 
+def test_numbers_of_the_performance_page_come_from_results() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import performance
+    finally:
+        sys.path.pop(0)
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert performance.with_tables(page) == page, "run: python benchmarks/performance.py"
+    kernels = {
+        "_norm_swish_kernel": "batch norm, swish, residual sum",
+        "_pair_second_kernel": "networks on pairs",
+    }
+    assert {name: performance.group_of(name) for name in kernels} == kernels
+
+
 def test_results_carry_seed_settings_and_device() -> None:
     for path in (ROOT / "benchmarks" / "results").glob("*.json"):
         content = json.loads(path.read_text())

@@ -14,13 +14,12 @@ import torch
 pytest.importorskip("matplotlib")
 pytest.importorskip("playwright", reason="needs playwright: pip install 'lieaugmenter[dev]'")
 
+from hostile_readers import command_line
 from playwright.sync_api import Browser, Page, sync_playwright
 from report_cases import (
     KINDS,
     Rings,
     image_findings,
-    orbits_findings,
-    points_findings,
     tried,
 )
 
@@ -36,7 +35,21 @@ pytestmark = pytest.mark.skipif(
 MOVING = ("vector", "points", "image")
 PHONE = {"width": 375, "height": 812}
 DESK = {"width": 1100, "height": 900}
-HOSTILE = "<img src=x onerror=alert(1)>"
+# Names that would be more than text if a page let them.
+HOSTILE = {
+    "image": "<img src=x onerror=alert(1)>",
+    "script": "<script>alert(1)</script>",
+    "end of a script": "</script><script>alert(1)</script><!--",
+    "end of an attribute": "\"><img src=x onerror='alert(1)'>",
+    "handler": "' onmouseover=alert(1) style='width:100vw",
+    "address": "javascript:alert(1)",
+    "template": "{{7*7}} {% for x in y %} ${7*7} <%= 7 %>",
+    "entity": "&lt;script&gt; &amp; &#60;img&#62; ]]> \x7f \u2028 \u2029",
+    "direction": "\u202eevil\u202c \u200f \u200b \ufeff",
+    "mathematics": r"$\\frac{1}{0}$ \u005c",
+    "long": "n" * 20_000,
+    "no characters": "\x00\x01\x1b[31m",
+}
 LARGEST_LOAD_MS = 1000
 
 
@@ -243,25 +256,93 @@ def test_everything_to_press_shows_its_focus(open_report: Open) -> None:
     assert {"A", "INPUT", "BUTTON", "SUMMARY"} <= set(seen)
 
 
-@pytest.mark.parametrize("make", [orbits_findings, points_findings, image_findings])
-def test_names_are_text_and_nothing_else(open_report: Open, tmp_path: Path, make: Any) -> None:
-    findings: Findings = make()
+def named_everywhere(findings: Findings, name: str) -> Findings:
+    """Findings in which every string that comes from a user is that name."""
     assert findings.sweep is not None
-    named = replace(
+    return replace(
         findings,
-        title=HOSTILE,
-        sentence=HOSTILE,
-        feature_names=[HOSTILE] * 8,
+        title=name,
+        sentence=name,
+        action=findings.action,
+        feature_names=[name] * len(findings.feature_names),
+        verdict=replace(findings.verdict, group=name, reasons=[name, name], components=name),
+        algebra={
+            "name": name,
+            "description": name,
+            "alternatives": [[name, 0.5]],
+            "invariants": {
+                "kind": name, "rank": 1, "compact": True, "killing_signature": [0, 1, 0],
+                "metric_signature": None,
+            },
+        },
+        predictors=[{"predictor": name, "loss": 0.1, "moved": 0.2}],
+        numbers={name: name},
+        settings={name: {name: [name]}},
+        environment={name: name},
+        command=name,
+        history=[{"epoch": 1, name: 0.5, "prediction": 0.5, "range": 1.0}],
         sweep=replace(
             findings.sweep,
-            outputs=[HOSTILE] * len(findings.sweep.outputs),
-            targets=[HOSTILE] * len(findings.sweep.targets),
+            outputs=[name] * len(findings.sweep.outputs),
+            targets=[name] * len(findings.sweep.targets),
         ),
-    )
-    opened = open_report(write_report(named, tmp_path / "report.html"))
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plain_names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pages with nothing hostile in the same places, to compare with."""
+    folder = tmp_path_factory.mktemp("plain")
+    return {
+        kind: write_report(named_everywhere(KINDS[kind](), "x"), folder / f"{kind}.html")
+        for kind in ("vector", "points", "image")
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [*(("vector", name) for name in HOSTILE), ("points", "image"), ("image", "end of a script")],
+)
+def test_names_are_text_and_nothing_else(
+    open_report: Open, tmp_path: Path, plain_names: dict[str, Path], kind: str, name: str
+) -> None:
+    findings, name = KINDS[kind](), HOSTILE[name]
+    opened = open_report(write_report(named_everywhere(findings, name), tmp_path / "report.html"))
+    # The character 0 is none in a page.
+    shown = " ".join(name.replace("\x00", "").split())
+    assert shown in " ".join(opened.page.locator("h1").text_content().split())
+    # As many elements as with a good name: the name has made none, and run nothing.
+    plain = open_report(plain_names[kind])
+    for selector in ("img", "script", "svg", "iframe", "a", "[onerror], [onmouseover], [onload]"):
+        assert opened.page.locator(selector).count() == plain.page.locator(selector).count()
+    opened.page.locator("#weight").focus()
+    opened.press("ArrowRight", 3)
+    opened.page.mouse.move(200, 200)
     assert opened.complaints == []
-    assert opened.text("h1") == HOSTILE
+    assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
+    wide = opened.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= DESK["width"]
+
+
+def test_names_of_files_columns_and_classes_reach_the_page_as_text(
+    open_report: Open, tmp_path: Path
+) -> None:
+    """From the command line on: the data file, its columns and its labels are hostile."""
+    image, script = HOSTILE["image"], HOSTILE["script"].replace("/", "∕")
+    rows = [f"{i % 7},{i % 5},{script if i % 3 else image}" for i in range(60)]
+    data = tmp_path / f"{image}.csv"
+    data.write_text("\n".join([f"{image},{script},label", *rows]))
+    words = ["discover", str(data), "--target", "label", "--generators", "1", "--epochs", "1"]
+    code, said = command_line([*words, "--views", "2", "-o", str(tmp_path / "run")])
+    assert code == 0, said
+    opened = open_report(tmp_path / "run" / "report.html")
+    assert opened.text("h1") == data.name
+    assert image in opened.page.locator("body").text_content()
     assert opened.page.locator("img[src=x]").count() == 0
+    assert opened.complaints == []
+    for form in ("json", "latex", "sympy"):
+        code, said = command_line(["export", str(tmp_path / "run"), "--to", form])
+        assert code == 0, said
 
 
 def test_many_large_images_still_open_within_a_second(open_report: Open, tmp_path: Path) -> None:

@@ -459,7 +459,7 @@ def test_teams_on_halves_of_a_stream_resume_to_the_bit(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         spectrum("stopped", last=steps + 10)
     teams = {path.name for path in (tmp_path / "stopped" / "teams").iterdir()}
-    assert teams == {"1-1", "2-1"}
+    assert teams == {"plain-1-1", "plain-2-1"}
     assert spectrum("stopped", resume=True) == whole
     # The first team was not trained again.
     assert Stops.calls <= calls - steps

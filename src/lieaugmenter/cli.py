@@ -1,23 +1,26 @@
 """The command line: demo, discover, resume, report, export, doctor, check, reproduce, sweep.
 
 Results go to standard output, progress to standard error. Exit codes: 0 done, 1 a check above its
-limit, 2 bad input (one message, never a traceback), 3 inconclusive with --strict, 130 interrupted.
+limit, 2 bad input (one message, never a traceback), 3 inconclusive with --strict, 4 stopped by
+--time-limit (the same command continues), 130 interrupted.
 """
 
 from __future__ import annotations
 
 import io
 import json as jsonlib
+import re
 import shlex
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, TypedDict, get_type_hints
 
 import numpy as np
 import torch
@@ -46,6 +49,7 @@ from lieaugmenter.export import manifest_of_run, save_manifest
 from lieaugmenter.learning import Objective, TrainingDiverged
 from lieaugmenter.learning.augmenter import make_action, make_output
 from lieaugmenter.learning.distributed import joined
+from lieaugmenter.learning.engine import TimeIsUp
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN
 from lieaugmenter.processes import (
@@ -61,6 +65,8 @@ from lieaugmenter.runs import (
     RunError,
     RunFolder,
     WriteError,
+    fields_of,
+    in_short,
     read_json,
     write_atomically,
     write_json,
@@ -72,6 +78,7 @@ if TYPE_CHECKING:
 ABOVE_LIMIT = 1
 BAD_INPUT = 2
 INCONCLUSIVE = 3
+STOPPED = 4
 INTERRUPTED = 130
 # More whole numbers than this may be quantities as well as labels: the user is asked.
 _MOST_CLASSES = 30
@@ -423,9 +430,11 @@ def reproduce(
     name: str | None = None,
     *,
     list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
-    seeds: int = 3,
+    seeds: int | None = None,
     methods: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     data: Path | None = None,
+    epochs: int | None = None,
+    time_limit: str | None = None,
     quick: Annotated[bool, Parameter(negative="")] = False,
     device: str = "auto",
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("runs/reproduce"),
@@ -434,7 +443,9 @@ def reproduce(
 ) -> int:
     """Run one of the paper's experiments, all methods side by side, with the paper's numbers.
 
-    Finished runs are kept and not repeated: the same command continues where it was stopped.
+    Finished runs are kept and not repeated: the same command continues where it was stopped. Of
+    what is trained one seed at a time (molecules, images) that is in the middle of an epoch;
+    elsewhere the method at hand begins again.
 
     Parameters
     ----------
@@ -443,11 +454,17 @@ def reproduce(
     list_
         Show the experiments and their methods.
     seeds
-        Number of seeds, from 0 on.
+        Number of seeds, from 0 on; 3 unless given, 1 for molecules.
     methods
         Only these methods.
     data
-        A file to take the data from (two-body, amplitudes); they are generated without one.
+        A file to take the data from (two-body, amplitudes, molecules); else they are generated,
+        or taken from the usual place.
+    epochs
+        Length of every training; the paper's unless given.
+    time_limit
+        Stop training after so long, such as 9m, 1h30m or 90s, with exit code 4; the same command
+        continues. Measuring what is trained by then may take a little longer.
     quick
         Little data and few epochs, to see that everything runs; the numbers mean nothing.
     device
@@ -467,9 +484,17 @@ def reproduce(
     _refuse_torchrun("reproduce")
     experiment = find_experiment(name)
     chosen = [experiment.method(m) for m in methods] if methods else list(experiment.methods)
+    seeds = experiment.n_seeds if seeds is None else seeds
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: at least one is needed")
-    settings = Settings(seeds=range(seeds), source=data, quick=quick, device=device)
+    if epochs is not None:
+        if epochs < 1:
+            raise ValueError(f"--epochs {epochs}: at least one is needed")
+        experiment = replace(experiment, epochs=epochs, quick_epochs=epochs, epochs_of={})
+    deadline = None if time_limit is None else time.monotonic() + _seconds(time_limit)
+    settings = Settings(
+        seeds=range(seeds), source=data, quick=quick, device=device, deadline=deadline
+    )
     folder = out / (f"{name}-quick" if quick else name)
     task = experiment.task(data, quick)
     # Before hours of training, not after them.
@@ -477,12 +502,17 @@ def reproduce(
         _make_folder(place)
     found = []
     try:
-        for method in chosen:
+        for number, method in enumerate(chosen):
+            if number and settings.seconds_left == 0:
+                raise TimeIsUp
             found += run_method(experiment, method, task, folder, settings, _complain)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; what is finished is kept in {folder}, and the same command continues"
         ) from None
+    except TimeIsUp:
+        _complain(f"stopped after {time_limit}; the state is in {folder}, the same command goes on")
+        return STOPPED
     if results is not None:
         write_results(experiment, folder, results)
     _answer(
@@ -572,17 +602,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(str(error))
         code = BAD_INPUT
     except (MemoryError, torch.OutOfMemoryError) as error:
-        _complain(f"not enough memory: {error}. Try fewer --views, or a smaller data set")
+        _complain(_no_memory(error))
         code = BAD_INPUT
     except RuntimeError as error:
-        if not is_lost_connection(error):
+        # How torch says it of the memory of a CPU.
+        if "can't allocate memory" in str(error):
+            _complain(_no_memory(error))
+        elif is_lost_connection(error):
+            _complain("another process of this run has ended; its message says why")
+        else:
             raise
-        _complain("another process of this run has ended; its message says why")
         code = BAD_INPUT
     except KeyboardInterrupt as stop:
         _complain(str(stop) or "interrupted")
         code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _no_memory(error: Exception) -> str:
+    return f"not enough memory: {in_short(error)}. Try fewer --views, or a smaller data set"
 
 
 # -- how a run goes --------------------------------------------------------------------------------
@@ -612,11 +650,50 @@ def _request_of(folder: RunFolder) -> dict[str, Any]:
             f"fit(X, y, resume=True)"
         )
     request = read_json(path)
-    needed = {"demo": {"seed", "epochs"}, "discover": {"data", "target", "task", "parameters"}}
+    kinds = {"demo": _DemoRequest, "discover": _DiscoverRequest}
     command = request.get("command") if isinstance(request, dict) else None
-    if command not in needed or not needed[command] <= set(request):
+    if not isinstance(command, str) or command not in kinds:
         raise RunError(f"{path} is damaged: it does not say what was asked")
-    return request
+    found = fields_of(kinds[command], request, path)
+    unknown = set(found.get("parameters", {})) - set(get_type_hints(_Parameters))
+    if unknown:
+        raise RunError(f"{path} is damaged: {in_short(sorted(unknown)[0])} is no setting")
+    return found
+
+
+class _DemoRequest(TypedDict, total=False):
+    """What ``command.json`` holds of a demo."""
+
+    task: str
+    seed: Required[int]
+    epochs: Required[int]
+
+
+class _Parameters(TypedDict):
+    """Of an estimator, those that can be asked for."""
+
+    action: Action
+    output: Literal["invariant", "same"]
+    n_generators: int | Literal["auto"]
+    blocks: list[int] | None
+    epochs: int
+    batch_size: int
+    n_views: int
+    range: float | None
+    n_seeds: int
+    random_state: int
+    device: str
+
+
+class _DiscoverRequest(TypedDict, total=False):
+    """What ``command.json`` holds of a discovery."""
+
+    data: Required[str]
+    target: Required[str]
+    task: Required[Literal["auto", "regression", "classification"]]
+    parameters: Required[_Parameters]
+    size: int | None
+    stream: bool | None
 
 
 # An estimator, the inputs and targets to fit it on (a stream has both), and what to make of it.
@@ -951,6 +1028,20 @@ def _finished(run: Path) -> RunFolder:
 def _refuse_torchrun(command: str) -> None:
     if process_count() > 1:
         raise ValueError(f"{command} trains each of its runs in one process: leave out torchrun")
+
+
+def _seconds(text: str) -> float:
+    """A duration in seconds.
+
+    >>> _seconds("9m"), _seconds("1h30m"), _seconds("90")
+    (540.0, 5400.0, 90.0)
+    """
+    number = r"(\d+(?:\.\d+)?)"
+    found = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s?)?", text.strip())
+    if not text.strip() or found is None:
+        raise ValueError(f"--time-limit {text!r}: give a duration such as 9m, 1h30m or 90s")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return 3600 * hours + 60 * minutes + seconds
 
 
 def _make_folder(path: Path) -> None:

@@ -14,11 +14,22 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from io import BufferedRandom
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Literal,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import numpy as np
 import torch
@@ -45,6 +56,8 @@ _REMEDIES = {
     errno.EACCES: "Choose a folder that you may write to",
     errno.EPERM: "Choose a folder that you may write to",
 }
+# Of a text that is read whole; those that are written have some MiB at most.
+LARGEST_JSON = 2**28
 
 
 class RunError(ValueError):
@@ -87,6 +100,9 @@ def write_atomically(path: Path, content: bytes | str, *, previous: Path | None 
         return
     data = content.encode() if isinstance(content, str) else content
     try:
+        if path.exists() and not path.is_file():
+            # A rename would put a file in the place of a device, which root is allowed to.
+            raise FileExistsError(errno.EEXIST, "no plain file, and never replaced", str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED
@@ -125,12 +141,30 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """JSON of a run folder, or a `RunError` that names the file."""
+    return _parse(_read_text(path), path)
+
+
+def _read_text(path: Path) -> str:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > LARGEST_JSON:
+            raise RunError(f"{path} has more than {LARGEST_JSON // 2**20} MiB: none of ours has")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise RunError(f"{path} is missing; is {path.parent} a run folder?") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} is damaged: {error}") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
+
+
+def _parse(text: str, path: Path) -> Any:
+    """The value of a JSON text, or a `RunError`: also where it is nested too deep to be read."""
+    try:
+        content = json.loads(text)
+        if "\\u" in text:
+            # Half of a character, which JSON can hold and no file or terminal takes.
+            json.dumps(content, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: {in_short(error)}") from None
+    return content
 
 
 def write_tensors(
@@ -158,13 +192,16 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             header = file.metadata() or {}
         words = header.get("json", "{}")
-        metadata = json.loads(words)
+        whole = header.get("sha256", "") in ("", digest_of(tensors, words))
     except FileNotFoundError:
         raise RunError(f"{path} is missing") from None
-    except (SafetensorError, json.JSONDecodeError, OSError) as error:
-        raise RunError(f"{path} is damaged or no safetensors file: {error}") from None
-    if header.get("sha256", "") not in ("", digest_of(tensors, words)):
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError) as error:
+        raise RunError(f"{path} is damaged or no safetensors file: {in_short(error)}") from None
+    if not whole:
         raise RunError(f"{path} is damaged: its content does not have the checksum in its header")
+    metadata = _parse(words, path)
+    if not isinstance(metadata, dict):
+        raise RunError(f"{path} is damaged: its header says {in_short(metadata)}")
     return tensors, metadata
 
 
@@ -184,7 +221,7 @@ def check_same(where: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> 
     Only what both tell is compared: older versions wrote down less.
     """
     different = [
-        f"{name}: {then[name]!r} then, {value!r} now"
+        f"{name}: {in_short(then[name])} then, {in_short(value)} now"
         for name, value in now.items()
         if name in then and then[name] != value
     ]
@@ -345,6 +382,11 @@ class RunFolder:
             self.path.rmdir()
 
     @property
+    def weights_path(self) -> Path:
+        """The weights alone, half the size of the network, where they are kept."""
+        return self.path / "checkpoint" / "weights.safetensors"
+
+    @property
     def finished(self) -> bool:
         """Whether the run has come to its end: the verdict is the last thing written."""
         return (self.path / "verdict.json").is_file()
@@ -355,7 +397,8 @@ class RunFolder:
         if not isinstance(config, dict) or config.get("schema") != SCHEMA:
             found = config.get("schema") if isinstance(config, dict) else None
             raise RunError(
-                f"{self.config_path} has schema {found}; this version reads schema {SCHEMA}"
+                f"{self.config_path} has schema {in_short(found, 40)}; this version reads schema "
+                f"{SCHEMA}"
             )
         return config
 
@@ -367,13 +410,13 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """The records of ``metrics.jsonl``."""
         path = self.path / "metrics.jsonl"
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            return [json.loads(line) for line in lines if line.strip()]
-        except FileNotFoundError:
+        if not path.exists():
             return []
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise RunError(f"{path} is damaged: {error}") from None
+        records = [_parse(line, path) for line in _read_text(path).splitlines() if line.strip()]
+        for record in records:
+            if not isinstance(record, dict):
+                raise RunError(f"{path} is damaged: {in_short(record)} is no record of an epoch")
+        return records
 
 
 @dataclass
@@ -461,3 +504,133 @@ def _finite(content: Any) -> Any:
     if isinstance(content, list | tuple):
         return [_finite(value) for value in content]
     return content
+
+
+# -- what was read, against the types that it should have ------------------------------------------
+
+
+def fields_of(kind: type, content: Any, where: object) -> dict[str, Any]:
+    """The fields of a dataclass or a TypedDict as a file gave them, each of its declared type.
+
+    Parameters
+    ----------
+    kind
+        The dataclass or TypedDict.
+    content
+        What the file holds: a dictionary with all fields that have no default. A TypedDict
+        leaves open what else there is.
+    where
+        The file, for the error.
+
+    Raises
+    ------
+    RunError
+        Which names the field, what it holds, and what it should be.
+
+    Examples
+    --------
+    >>> from typing import TypedDict
+    >>> class Point(TypedDict):
+    ...     x: float
+    >>> fields_of(Point, {"x": 1}, "here")
+    {'x': 1.0}
+    >>> fields_of(Point, {"x": "one"}, "here")
+    Traceback (most recent call last):
+        ...
+    lieaugmenter.runs.RunError: here is damaged: x is 'one', expected float
+    """
+    if not isinstance(content, dict):
+        raise RunError(f"{where} is damaged: it holds {in_short(content)}")
+    types = _hints(kind)
+    missing = _required(kind) - set(content)
+    if missing:
+        raise RunError(f"{where} is incomplete: it has no {', '.join(sorted(missing))}")
+    for name, value in content.items():
+        if name not in types and is_typeddict(kind):
+            continue
+        if name not in types:
+            raise RunError(f"{where} is damaged: it holds {in_short(name)}, which is not known")
+        if not fits(value, types[name]):
+            expected = getattr(types[name], "__name__", str(types[name]))
+            raise RunError(f"{where} is damaged: {name} is {in_short(value)}, expected {expected}")
+    return {
+        name: _declared(value, types[name]) if name in types else value
+        for name, value in content.items()
+    }
+
+
+def _declared(value: Any, kind: Any) -> Any:
+    """A value that fits, with whole numbers as floats where floats are declared: JSON has one."""
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if isinstance(value, int) and not isinstance(value, bool) and int not in options:
+        return float(value) if float in options else value
+    for option in options:
+        if isinstance(value, list) and get_origin(option) is list and fits(value, option):
+            return [_declared(item, get_args(option)[0]) for item in value]
+    return value
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value that came from JSON, or a tensor, is of a type.
+
+    >>> fits([1, 2.5], list[float]), fits([True], list[float]), fits({"a": None}, dict[str, int])
+    (True, False, False)
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(fits(value, option) for option in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if is_typeddict(kind):
+        known = _hints(kind)
+        return (
+            isinstance(value, dict)
+            and _required(kind) <= set(value)
+            and all(fits(item, known[key]) for key, item in value.items() if key in known)
+        )
+    if origin is list:
+        return isinstance(value, list) and all(fits(item, inner[0]) for item in value)
+    if origin is tuple:
+        return isinstance(value, list | tuple) and all(fits(item, inner[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            fits(key, inner[0]) and fits(item, inner[1]) for key, item in value.items()
+        )
+    if kind in (int, float):
+        # True is a number to Python, and whole numbers of JSON know no limit.
+        limit = 2**63 if kind is int else sys.float_info.max
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= limit
+        return whole or (kind is float and isinstance(value, float))
+    return value is None if kind in (None, NoneType) else isinstance(value, kind)
+
+
+@cache
+def _hints(kind: type, include_extras: bool = False) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=include_extras)
+
+
+@cache
+def _required(kind: type) -> set[str]:
+    if is_typeddict(kind):
+        # Not __required_keys__, which does not see through annotations that are text.
+        hints = _hints(kind, include_extras=True)
+        total = getattr(kind, "__total__", True)
+        return {name for name, hint in hints.items() if total or get_origin(hint) is Required}
+    return {
+        item.name
+        for item in fields(kind)
+        if item.default is MISSING and item.default_factory is MISSING
+    }
+
+
+def in_short(value: object, longest: int = 200) -> str:
+    """What a file holds, or what a library says of it, for a message: it may be of any length.
+
+    >>> in_short("a" * 50, longest=8)
+    "'aaaaaaa…"
+    """
+    text = (str(value) or type(value).__name__) if isinstance(value, Exception) else repr(value)
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[:longest]}…"

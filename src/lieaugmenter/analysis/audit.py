@@ -260,7 +260,7 @@ def generators_of(
         return _named(str(group), action, axes)
     if axes is not None:
         raise ValueError("axes are for named groups; the given generators say what they move")
-    return name, _fitting(generators, action)
+    return name, _fitting(name, generators, action)
 
 
 def _learned(path: Path) -> Tensor:
@@ -274,23 +274,23 @@ def _learned(path: Path) -> Tensor:
         raise ValueError(f"{path} holds no generators")
     try:
         return torch.as_tensor(found, dtype=torch.float32)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         raise ValueError(f"{path}: generators must be numbers of shape (c, d, d)") from None
 
 
-def _fitting(generators: Tensor, action: Action) -> Tensor:
+def _fitting(name: str, generators: Tensor, action: Action) -> Tensor:
     """Generators as they are, if they fit the action."""
     d = action.dim
     if generators.ndim != 3 or tuple(generators.shape[1:]) != (d, d) or not len(generators):
         raise ValueError(
-            f"generators of shape {tuple(generators.shape)} do not fit {action}, which needs "
-            f"(c, {d}, {d})"
+            f"{name}: generators of shape {tuple(generators.shape)} do not fit {action}, which "
+            f"needs (c, {d}, {d})"
         )
     if not bool(generators.isfinite().all()):
-        raise ValueError("the generators hold values that are not finite")
+        raise ValueError(f"{name} hold values that are not finite")
     if bool((generators * (1 - action.mask.to(generators))).abs().amax() > 0):
         raise ValueError(
-            f"the generators have entries below row {action.rows}, which {action} does not have: "
+            f"{name} have entries below row {action.rows}, which {action} does not have: "
             f"points move as A p + b with b in the last column. Are they transposed?"
         )
     return generators

@@ -9,14 +9,14 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Batch
 from lieaugmenter.nets import CNN, MLP
-from lieaugmenter.runs import RunError, RunFolder, read_tensors
+from lieaugmenter.runs import RunError, RunFolder, fits, in_short, read_tensors
 
 _FORMATS = (
     "a TorchScript file (torch.jit.trace(model, x).save('model.pt')), a run folder, or "
@@ -67,7 +67,7 @@ def _of_torchscript(path: Path) -> nn.Module:
             # Its makers want torch.export instead, which is read by unpickling.
             warnings.simplefilter("ignore", DeprecationWarning)
             return torch.jit.load(path, map_location="cpu").eval()
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, LookupError, MemoryError) as error:
         raise ModelError(
             f"{path}: not a TorchScript file. State dictionaries and pickled modules hold no "
             f"model, or could run any code. A model is {_FORMATS}"
@@ -117,20 +117,47 @@ def _module_named(name: str) -> Any:
         raise ModelError(f"no Python module {error.name!r}, looked for in {name}") from error
 
 
+class _Parameters(TypedDict):
+    """Of a run's settings, what says which network it has."""
+
+    network: Any
+    action: str
+    hidden: list[int]
+
+
+class _Data(TypedDict):
+    x_shape: list[int]
+    y_shape: list[int]
+
+
+class _Scales(TypedDict):
+    x_scale: float
+    y_scale: Any
+    y_shift: Any
+    classes: int
+
+
 def _of_run(path: Path) -> Callable[[Batch], Tensor]:
     run = RunFolder.open(path)
     weights, scales = read_tensors(path / "network.safetensors")
     config = run.config()
     parameters, data = config.get("parameters"), config.get("data")
-    if not isinstance(parameters, dict) or not isinstance(data, dict) or "x_scale" not in scales:
+    if not fits(parameters, _Parameters) or not fits(data, _Data) or not fits(scales, _Scales):
         raise RunError(f"{path} is no run of an estimator, and does not say how to use its network")
-    network = _network_of(path, parameters, data, scales)
+    assert isinstance(parameters, dict)  # that is what fits() says
+    assert isinstance(data, dict)
     try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise RunError(f"{path}: the weights do not fit the network ({error})") from None
+        # Without memory of its own: what the settings say may be larger than any machine.
+        with torch.device("meta"):
+            network = _network_of(path, parameters, data, scales)
+        floats = {name: weight.float() for name, weight in weights.items()}
+        network.load_state_dict(floats, assign=True)
+        scale, shift = (torch.tensor(scales[name]).float() for name in ("y_scale", "y_shift"))
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, RunError):
+            raise
+        raise RunError(f"{path}: the weights do not fit the network ({in_short(error)})") from None
     network.eval()
-    scale, shift = (torch.tensor(scales[name]) for name in ("y_scale", "y_shift"))
 
     def predict(x: Tensor) -> Tensor:
         values = network(x / scales["x_scale"])
@@ -143,12 +170,14 @@ def _network_of(
     path: Path, parameters: dict[str, Any], data: dict[str, Any], scales: dict[str, Any]
 ) -> nn.Module:
     kind = parameters.get("network")
-    if kind not in ("auto", "cnn", "mlp"):
+    if not isinstance(kind, str) or kind not in ("auto", "cnn", "mlp"):
         raise RunError(
-            f"{path}: its network is one of your own ({str(kind)[:60]}); build it and load "
+            f"{path}: its network is one of your own ({in_short(kind, 60)}); build it and load "
             f"network.safetensors in a file of yours, and give that as file.py:name"
         )
     in_shape, out_shape = tuple(data["x_shape"][1:]), tuple(data["y_shape"][1:]) or (1,)
+    if min(in_shape, default=0) < 1 or min(*out_shape, *parameters["hidden"]) < 1:
+        raise RunError(f"{path}: its network would have layers without width")
     out_shape = (scales["classes"],) if scales["classes"] else out_shape
     if kind == "cnn" or (kind == "auto" and parameters.get("action") == "image"):
         return CNN(in_shape, math.prod(out_shape))

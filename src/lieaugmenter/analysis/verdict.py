@@ -15,7 +15,7 @@ from lieaugmenter.analysis.bootstrap import bounds, resample
 from lieaugmenter.analysis.dimension import DEFECT_BOUND, Dimensions, Row
 from lieaugmenter.analysis.equivariance import lie_derivative
 from lieaugmenter.analysis.identify import Identity
-from lieaugmenter.runs import RunError
+from lieaugmenter.runs import fields_of
 
 # Below this share of explained variance a predictor has not learned the task.
 LEAST_QUALITY = 0.5
@@ -98,12 +98,9 @@ class Verdict:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Verdict:
-        """The verdict that `to_json` wrote."""
-        try:
-            return cls(**content)
-        except TypeError as error:
-            raise RunError(f"verdict.json does not hold a verdict: {error}") from None
+    def from_json(cls, content: Any, where: object = "verdict.json") -> Verdict:
+        """The verdict that `to_json` wrote, or a `RunError` that names the file, `where`."""
+        return cls(**fields_of(cls, content, where))
 
     def __str__(self) -> str:
         found = f"{self.dimension} generator{'s' if self.dimension != 1 else ''}"

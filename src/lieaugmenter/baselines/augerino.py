@@ -1,8 +1,8 @@
-"""Augerino+: generators and predictor trained together on one transformed copy of each sample.
+"""Augerino and Augerino+: a predictor trained on one transformed copy of each sample.
 
-The variant of Augerino that LieGAN's authors compare with: the generators themselves are learned,
-not only the widths of given ones. There is no loss on the original sample, no normalisation, and
-the coefficients are normal.
+Augerino, Benton et al. (2020), learns how far to go along given generators. Augerino+ is the
+variant that LieGAN's authors compare with: the generators themselves are learned, there is no
+normalisation, and the coefficients are normal. Neither has a loss on the original sample.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import softplus
 
 from lieaugmenter.actions import Action
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
@@ -19,7 +20,16 @@ from lieaugmenter.baselines.liegan import UnnormalisedBasis, mean_cosine
 from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask, make_action
 from lieaugmenter.learning.averaging import shaped_like
 from lieaugmenter.learning.objective import Objective, alignment, prediction_loss
-from lieaugmenter.lie.samplers import Normal
+from lieaugmenter.lie.catalogue import lift, scaling, sl, so, translations
+from lieaugmenter.lie.samplers import Normal, Sampler
+
+# As published for molecules: every width starts at 1, a wider one than this is no longer rewarded,
+# and a unit of a translation's coefficient is half a unit of length.
+_FIRST_WIDTH = 1.0
+_WIDEST = 10.0
+_TRANSLATION = 0.5
+# A width stays below this, which bounds the exponential.
+_CAP = 12.0
 
 
 class AugerinoPlus(LieAugmenter):
@@ -114,3 +124,119 @@ class AugerinoPlus(LieAugmenter):
             return torch.stack([values[name] for name in self.terms])
 
         return moved, terms_of
+
+
+class Widths(Sampler):
+    """w_i ~ U[0, softplus(θ_i)], one width for each generator, learned; never beyond a cap.
+
+    One-sided as published for molecules: a rotation by a negative angle is not drawn.
+
+    Parameters
+    ----------
+    n_generators
+        c.
+    """
+
+    def __init__(self, n_generators: int) -> None:
+        super().__init__(_CAP)
+        start = torch.expm1(torch.tensor(_FIRST_WIDTH)).log()
+        self.theta = nn.Parameter(start.repeat(n_generators))
+
+    def learned(self) -> Float[Tensor, " c"]:
+        """The widths."""
+        return softplus(self.theta).clamp(max=_CAP)
+
+    def ranges(self) -> Tensor:
+        return self.learned().detach()
+
+    def forward(
+        self, shape: tuple[int, ...], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "..."]:
+        drawn = torch.empty(shape, dtype=self.theta.dtype, device=self.theta.device)
+        return drawn.uniform_(generator=generator) * self.learned()
+
+
+class Augerino(LieAugmenter):
+    """Learned widths along all affine generators, one element for each sample in training.
+
+    The loss is that of the prediction on the transformed sample, less a reward for wide ranges:
+    0.001 times the sum of the squared widths below 10, as published for molecules.
+
+    Parameters
+    ----------
+    action, dim
+        On points in homogeneous coordinates, of two dimensions or more.
+    output, n_views
+        As for `LieAugmenter`; predictions are averaged over `n_views` elements.
+    absolute
+        Absolute instead of squared errors.
+    reward
+        Weight of the squared widths.
+
+    Examples
+    --------
+    >>> augerino = Augerino("affine", 3, output="invariant", n_views=4)
+    >>> x = torch.randn(16, 5, 3)
+    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(15, 1))
+    >>> loss = augerino.loss(model, x, x.norm(dim=(1, 2)).unsqueeze(1))
+    >>> list(loss.parts), augerino.widths.tolist() == [1.0] * 12
+    (['prediction', 'narrowness'], True)
+    """
+
+    mixes_views = False
+
+    def __init__(
+        self,
+        action: str | Action = "affine",
+        dim: int | None = None,
+        output: str | Action = "same",
+        n_views: int = 10,
+        *,
+        absolute: bool = False,
+        reward: float = 1e-3,
+    ) -> None:
+        action = make_action(action, dim)
+        super().__init__(
+            action,
+            output=output,
+            n_views=n_views,
+            sampler=Widths(action.rows * action.dim),
+            basis=_affine(action),
+            objective=Objective(absolute=absolute).losses_only(),
+        )
+        self._terms = ["prediction", "narrowness"]
+        self.term_weights = torch.tensor([1.0, reward])
+
+    @property
+    def widths(self) -> Float[Tensor, " c"]:
+        """How far a coefficient of each generator goes."""
+        return self.sampler.ranges()
+
+    def _prepare(
+        self, x: Batch, y: Tensor, generator: torch.Generator | None
+    ) -> tuple[Batch, Callable[[Tensor], Float[Tensor, " terms"]]]:
+        """One view in place of the original, and the terms on it."""
+        elements = self.sample(batch_size(x), views=1, generator=generator)
+        moved = map_tensors(lambda t: t.squeeze(1), self.action.act(elements, x))
+        target = self.output.act(elements, y).squeeze(1)
+
+        def terms_of(predictions: Tensor) -> Float[Tensor, " terms"]:
+            if y.is_floating_point():
+                predictions = shaped_like(predictions, target)
+            assert isinstance(self.sampler, Widths)
+            widths = self.sampler.learned()
+            narrow = -(widths.square() * (widths < _WIDEST)).sum()
+            error = prediction_loss(predictions, target, absolute=self.objective.absolute)
+            return torch.stack([error, narrow])
+
+        return moved, terms_of
+
+
+def _affine(action: Action) -> Float[Tensor, "c d d"]:
+    """Rotations, shears E_ij + E_ji, squeezes of neighbouring axes, the scaling, translations."""
+    n = action.rows
+    turns = so(n)
+    above = turns.triu(1)
+    squeezes = sl(n)[n * (n - 1) :]
+    linear = torch.cat([turns, above.abs() + above.abs().mT, squeezes, scaling(n)])
+    return torch.cat([lift(linear), _TRANSLATION * translations(n)])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity
 
 from lieaugmenter.actions import Action
-from lieaugmenter.actions.base import Batch, batch_size, map_tensors
+from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.learning.augmenter import LieAugmenter, as_loss, joint_mask, make_action
 from lieaugmenter.learning.objective import Loss, Objective, alignment
 from lieaugmenter.lie.basis import GeneratorBasis
@@ -85,7 +85,7 @@ class Discriminator(nn.Module):
     Parameters
     ----------
     n_features
-        Numbers in one input.
+        Numbers in one input, in all its fields together.
     n_outputs
         Numbers in one label, or the number of classes.
     width
@@ -103,12 +103,13 @@ class Discriminator(nn.Module):
             nn.Linear(width, 1),
         )
 
-    def forward(self, pair: tuple[Tensor, Tensor]) -> Float[Tensor, " batch"]:
+    def forward(self, pair: tuple[Batch, Tensor]) -> Float[Tensor, " batch"]:
         x, y = pair
         if not y.is_floating_point():
             y = nn.functional.one_hot(y, self.n_outputs)
-        joined = torch.cat([x.flatten(1), y.reshape(len(y), -1).to(x.dtype)], dim=1)
-        return self.layers(joined).squeeze(1)
+        dtype = next(self.parameters()).dtype
+        numbers = [t.reshape(len(t), -1).to(dtype) for t in (*tensors_of(x), y)]
+        return self.layers(torch.cat(numbers, dim=1)).squeeze(1)
 
 
 class ImageDiscriminator(nn.Module):
@@ -157,6 +158,11 @@ class ImageDiscriminator(nn.Module):
 def log_spectrum(x: Float[Tensor, "batch *n"]) -> Float[Tensor, "batch m"]:
     """log(1 + |F(x)|) over the last two axes: a turned image has a turned spectrum."""
     return torch.fft.fft2(x).abs().log1p().flatten(1)
+
+
+def _leaf(moved: Tensor) -> Tensor:
+    """The same numbers cut from the graph, to be differentiated in where they move."""
+    return moved.detach().requires_grad_(moved.requires_grad)
 
 
 class LieGAN(LieAugmenter):
@@ -280,16 +286,16 @@ class LieGAN(LieAugmenter):
         moved_y = self.output.act(elements, y).squeeze(1)
         real = model((x, y))
         # Leaves of their own, so that the generators' loss can be differentiated in them alone.
-        seen = {"x": moved_x.detach().requires_grad_(), "y": moved_y.detach()}
-        moved = {"x": moved_x}
-        if moved_y.requires_grad:
-            seen["y"].requires_grad_()
-            moved["y"] = moved_y
-        fake = model((seen["x"], seen["y"]))
+        seen_x, seen_y = (map_tensors(_leaf, part) for part in (moved_x, moved_y))
+        fake = model((seen_x, seen_y))
         deceived = binary_cross_entropy_with_logits(fake, torch.ones_like(fake))
-        slopes = torch.autograd.grad(deceived, [seen[key] for key in moved], retain_graph=True)
-        pairs = zip(slopes, moved.values(), strict=True)
-        carried = torch.stack([(slope * values).sum() for slope, values in pairs]).sum()
+        seen, moved = tensors_of((seen_x, seen_y)), tensors_of((moved_x, moved_y))
+        pairs = [(leaf, own) for leaf, own in zip(seen, moved, strict=True) if own.requires_grad]
+        slopes = torch.autograd.grad(deceived, [leaf for leaf, _ in pairs], retain_graph=True)
+        moves = [own for _, own in pairs]
+        carried = torch.stack(
+            [(slope * values).sum() for slope, values in zip(slopes, moves, strict=True)]
+        ).sum()
         caught = binary_cross_entropy_with_logits(
             real, torch.ones_like(real)
         ) + binary_cross_entropy_with_logits(fake, torch.zeros_like(fake))

@@ -25,10 +25,16 @@ from lieaugmenter.data.feynman import (
     massive_polarisations,
     ordered_amplitudes,
 )
-from lieaugmenter.data.files import DataError
+from lieaugmenter.data.files import (
+    DataError,
+    check_npy,
+    check_unpacked,
+    enumerated,
+)
 from lieaugmenter.data.phase_space import random_lorentz, scatter
 from lieaugmenter.data.task import Task
 from lieaugmenter.lie.catalogue import so_pq
+from lieaugmenter.runs import in_short
 
 FEATURES = ("E", "px", "py", "pz")
 # At the mass of the Z; they do not run. In a standardised logarithm they cancel.
@@ -44,6 +50,7 @@ _CHUNK = 2_000
 # Shares of the published rows that are for training and validation; testing lies between them.
 _TRAIN, _VALIDATION = 0.4, 0.1
 _FEWEST_ROWS = 10
+_LARGEST_NUMBER = 1e100
 _HOW_TO_GET = (
     "The published events are amplitudes.hdf5 of github.com/heidelberg-hepml/lorentz-gatr; "
     "amplitudes() calculates events of the same kind"
@@ -228,6 +235,13 @@ def amplitudes_from_file(
             f"{path}: row {rows[:, -1].argmin()} has a squared amplitude that is not positive; "
             f"its logarithm is the target"
         )
+    # As float, because half precision cannot hold the bound.
+    if float(np.abs(rows).max()) > _LARGEST_NUMBER:
+        raise DataError(f"{path}: holds numbers beyond {_LARGEST_NUMBER:g}, which no event has")
+    # All are divided by their spread.
+    rows = rows.astype(np.float64)
+    if np.std(rows[:, :-1]) == 0 or np.std(np.log(rows[:, -1])) == 0:
+        raise DataError(f"{path}: all momenta, or all squared amplitudes, are the same")
     # The reference rounds down where training ends and where validation starts.
     train, test = int(_TRAIN * len(rows)), int((1 - _VALIDATION) * len(rows))
     parts = rows[:train], rows[test:], rows[train:test]
@@ -340,9 +354,14 @@ def _read_rows(path: Path, process: str, events: int | None) -> np.ndarray:
 
 def _read_npy(path: Path, process: str, events: int | None) -> np.ndarray:
     try:
+        with path.open("rb") as file:
+            check_npy(file, path.stat().st_size)
         return np.array(np.lib.format.open_memmap(path, mode="r")[:events])
-    except (ValueError, OSError, IndexError) as error:
-        raise DataError(f"{path}: not a readable .npy of the process {process} ({error})") from None
+    except Exception as error:
+        # Damaged headers raise anything, from OverflowError to tokenize.TokenError.
+        raise DataError(
+            f"{path}: not a readable .npy of the process {process} ({in_short(error)})"
+        ) from None
 
 
 def _read_hdf5(path: Path, process: str, events: int | None) -> np.ndarray:
@@ -356,9 +375,27 @@ def _read_hdf5(path: Path, process: str, events: int | None) -> np.ndarray:
     try:
         with h5py.File(path, "r") as file:
             names = list(file)
-            rows = file[process][:events] if process in names else None
-    except (OSError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: not a readable HDF5 file of arrays ({error})") from None
-    if rows is None:
-        raise DataError(f"{path}: no array {process!r}; the file has {', '.join(names) or 'none'}")
-    return rows
+            if process not in names:
+                found = enumerated(names) or "none"
+                raise DataError(f"{path}: no array {process!r}; the file has {found}")
+            # A link could lead to any other file on this machine.
+            if not isinstance(file.get(process, getlink=True), h5py.HardLink):
+                raise DataError(f"{path}: {process!r} is a link; an array is needed")
+            return _read_dataset(path, file[process], h5py, events)
+    except DataError:
+        raise
+    except Exception as error:
+        # Damaged files raise anything, from RuntimeError to KeyError.
+        raise DataError(f"{path}: not a readable HDF5 file of arrays ({in_short(error)})") from None
+
+
+def _read_dataset(path: Path, found: Any, h5py: Any, events: int | None) -> np.ndarray:
+    if not isinstance(found, h5py.Dataset):
+        raise DataError(f"{path}: {found.name!r} is no array")
+    if found.external or found.is_virtual:
+        raise DataError(f"{path}: {found.name!r} keeps its numbers in other files; copy them here")
+    if found.dtype.kind != "f":
+        raise DataError(f"{path}: the array has dtype {found.dtype}; floats are needed")
+    wanted = found.shape if events is None else (min(events, *found.shape[:1]), *found.shape[1:])
+    check_unpacked(path, math.prod(wanted) * found.dtype.itemsize, path.stat().st_size)
+    return found[:events]

@@ -1,21 +1,35 @@
 """Reading a user's own data: tables, arrays and images, with one clear message for what is wrong.
 
-Nothing is ever unpickled: an .npz with Python objects in it is refused.
+Nothing is ever unpickled: an .npz with Python objects in it is refused. What a file says about its
+own size is compared with what it holds before memory is taken for it.
 """
 
 from __future__ import annotations
 
 import csv
+import math
 import zipfile
-import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
+from lieaugmenter.runs import in_short
+
 # Files that would unpack to more than this are refused before anything is read.
 LARGEST_BYTES = 32 * 2**30
+# And so are those that unpack to more than this, and to so many times their size: bombs. Plain
+# numbers seldom shrink to a tenth.
+_SUSPICIOUS_BYTES = 2**28
+_LARGEST_RATIO = 200
+# Of an archive; the largest set of images that is known here has a tenth of it.
+MOST_MEMBERS = 2**20
+# Of a table. A generator has the square of as many entries.
+_MOST_COLUMNS = 100_000
+_LONGEST_LINE = 2**24
 _IMAGE_ARCHIVES = (".tar", ".zip")
 
 
@@ -95,38 +109,103 @@ def read_arrays(path: Path, names: Sequence[str], hint: str = "") -> dict[str, n
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-        if size > LARGEST_BYTES:
-            raise DataError(
-                f"{path}: unpacks to {size / 2**30:.0f} GiB; at most {LARGEST_BYTES // 2**30} "
-                f"GiB are read"
-            )
-        with np.load(path, allow_pickle=False) as arrays:
+            check_archive(path, archive)
+            members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
             for name in names:
-                if name not in arrays.files:
-                    found = ", ".join(arrays.files) or "none"
+                if name not in members:
+                    found = enumerated(members) or "none"
                     raise DataError(f"{path}: no array {name!r}; the file has {found}{hint}")
-            return {name: arrays[name] for name in names}
+            return {name: _read_member(archive, members[name]) for name in names}
     except DataError:
         raise
-    except ValueError as error:
-        if "pickle" in str(error).lower():
-            plain = ", ".join(f"{name}={name}" for name in names)
-            raise DataError(
-                f"{path}: holds pickled Python objects, which are never loaded because they can "
-                f"run code. Save plain numeric arrays: np.savez(path, {plain})"
-            ) from None
-        raise DataError(f"{path}: damaged .npz file ({error})") from None
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        OSError,
-        EOFError,
-        KeyError,
-        MemoryError,
-        NotImplementedError,
-    ) as error:
-        raise DataError(f"{path}: not a readable .npz file ({error})") from None
+    except _PickledError:
+        plain = ", ".join(f"{name}={name}" for name in names)
+        raise DataError(
+            f"{path}: holds pickled Python objects, which are never loaded because they can "
+            f"run code. Save plain numeric arrays: np.savez(path, {plain})"
+        ) from None
+    except Exception as error:
+        # Damaged archives and headers raise anything, from struct.error to tokenize.TokenError.
+        raise DataError(f"{path}: not a readable .npz file ({in_short(error)})") from None
+
+
+def check_archive(path: Path, archive: zipfile.ZipFile) -> None:
+    """Raise a `DataError` if there are too many members, or would be too many bytes."""
+    entries = archive.infolist()
+    if len(entries) > MOST_MEMBERS:
+        raise DataError(f"{path}: has {len(entries)} members; at most {MOST_MEMBERS} are read")
+    check_unpacked(path, sum(entry.file_size for entry in entries), path.stat().st_size)
+
+
+def check_unpacked(path: Path, unpacked: int, packed: int) -> None:
+    """Raise a `DataError` for what would fill the memory: too large, or a bomb.
+
+    Parameters
+    ----------
+    path
+        The file.
+    unpacked
+        Bytes that it says it holds.
+    packed
+        Bytes that it takes.
+    """
+    if unpacked > LARGEST_BYTES:
+        raise DataError(
+            f"{path}: unpacks to {unpacked / 2**30:.0f} GiB; at most {LARGEST_BYTES // 2**30} GiB "
+            f"are read"
+        )
+    if unpacked > max(_SUSPICIOUS_BYTES, _LARGEST_RATIO * packed):
+        raise DataError(
+            f"{path}: unpacks to {unpacked / 2**20:.0f} MiB from {packed / 2**20:.2f}, which only "
+            f"a file made to fill the memory does. If it is yours, save it without compression"
+        )
+
+
+def enumerated(names: Iterable[object]) -> str:
+    """The first names of a file, for a message: they may be many, and long."""
+    shown = [_cut(str(name)) for name in names]
+    return ", ".join(shown[:10] + ["…"] * (len(shown) > 10))
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:40]}…"
+
+
+class _PickledError(ValueError):
+    """An array of Python objects."""
+
+
+def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(entry) as file:
+        check_npy(file, entry.file_size)
+        file.seek(0)
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def check_npy(file: IO[bytes], size: int) -> None:
+    """Raise a ValueError unless an .npy holds as many bytes as its header says.
+
+    Parameters
+    ----------
+    file
+        At its start.
+    size
+        Of the whole file, in bytes.
+    """
+    # Version 3 is for arrays with named fields, which are not read.
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    version = np.lib.format.read_magic(file)
+    if version not in readers:
+        raise ValueError(f"version {version} of the format is not read")
+    shape, _, dtype = readers[version](file)
+    if dtype.hasobject:
+        raise _PickledError("an array of Python objects")
+    said, held = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if said != held or any(length < 0 for length in shape):
+        raise ValueError(f"an array of {said} bytes by its header, {held} are there")
 
 
 def _read_npz(path: Path, target: str | None) -> Table:
@@ -158,14 +237,14 @@ def _read_class_folders(path: Path, size: int | None) -> Table:
 def _read_csv(path: Path, target: str | None) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file, strict=True)
+            rows = csv.reader(_lines(path, file), strict=True)
             header = [name.strip() for name in next(rows, [])]
             _check_header(path, header)
             cells = [row for row in rows if row]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except csv.Error as error:
-        raise DataError(f"{path}: not a readable .csv file ({error})") from None
+        raise DataError(f"{path}: not a readable .csv file ({in_short(error)})") from None
     for number, row in enumerate(cells, start=2):
         if len(row) != len(header):
             raise DataError(
@@ -184,23 +263,67 @@ def _read_parquet(path: Path, target: str | None) -> Table:
             "reading .parquet needs pyarrow: pip install 'lieaugmenter[parquet]'"
         ) from None
     try:
-        table = parquet.read_table(path)
-        columns = {
-            str(name): table[name].to_numpy(zero_copy_only=False) for name in table.column_names
-        }
-    except (pa.ArrowException, OSError, ValueError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path}: not a readable .parquet file ({first})") from None
+        columns = _parquet_columns(path, pa, parquet)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: not a readable .parquet file ({in_short(error)})") from None
     _check_header(path, list(columns))
     return _split_columns(path, columns, target)
+
+
+def _parquet_columns(path: Path, pa: Any, parquet: Any) -> dict[str, np.ndarray]:
+    schema = parquet.read_schema(path)
+    kinds = pa.types
+    words = [f.name for f in schema if kinds.is_string(f.type) or kinds.is_large_string(f.type)]
+    # A word that is repeated takes no more room in the file, but would in memory: first it is read
+    # as a number and a list of words.
+    with parquet.ParquetFile(path, read_dictionary=words) as file:
+        for f in file.schema_arrow:
+            if not (kinds.is_primitive(f.type) or kinds.is_decimal(f.type) or f.name in words):
+                raise DataError(
+                    f"{path}: column {_cut(f.name)!r} holds {_cut(str(f.type))}; numbers "
+                    f"or words are needed"
+                )
+        packed = path.stat().st_size
+        check_unpacked(path, 8 * file.metadata.num_rows * max(len(schema), 1), packed)
+        table = file.read()
+    check_unpacked(path, sum(_decoded_size(table[name], pa) for name in words), packed)
+    return {str(name): _plain(table[name], pa) for name in table.column_names}
+
+
+def _decoded_size(column: Any, pa: Any) -> int:
+    """Bytes of a column of words that is kept as numbers and a list, at most."""
+    chunks = [chunk for chunk in column.chunks if isinstance(chunk, pa.DictionaryArray)]
+    return sum(
+        len(chunk)
+        * max((len(word.as_buffer()) for word in chunk.dictionary if word.is_valid), default=0)
+        for chunk in chunks
+    )
+
+
+def _plain(column: Any, pa: Any) -> np.ndarray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column.to_numpy(zero_copy_only=False)
 
 
 def _check_header(path: Path, header: list[str]) -> None:
     if not header or all(not name for name in header):
         raise DataError(f"{path}: no header line with column names")
-    repeated = sorted({name for name in header if header.count(name) > 1})
+    if len(header) > _MOST_COLUMNS:
+        raise DataError(f"{path}: has {len(header)} columns; at most {_MOST_COLUMNS} are read")
+    repeated = sorted(name for name, count in Counter(header).items() if count > 1)
     if repeated:
-        raise DataError(f"{path}: column {repeated[0]!r} appears more than once")
+        raise DataError(f"{path}: column {_cut(repeated[0])!r} appears more than once")
+
+
+def _lines(path: Path, file: IO[str]) -> Iterator[str]:
+    """The lines of a text, none of which may fill the memory."""
+    while line := file.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise DataError(f"{path}: has a line of more than {_LONGEST_LINE} characters")
+        yield line
 
 
 def _split_columns(
@@ -211,7 +334,7 @@ def _split_columns(
     if missing or (not targets and target is not None):
         raise DataError(
             f"{path}: no column {missing[0] if missing else target!r}; the file has "
-            f"{', '.join(columns)}. Name the target with --target"
+            f"{enumerated(columns)}. Name the target with --target"
         )
     features = [name for name in columns if name not in targets]
     if not features:
@@ -235,8 +358,8 @@ def _numbers(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarra
         for row, cell in enumerate(column):
             if not _is_number(cell):
                 raise DataError(
-                    f"{path}: column {name!r}, row {row + 1} holds {str(cell)[:40]!r}, which is "
-                    f"no number. Encode words as numbers or leave the column out"
+                    f"{path}: column {_cut(name)!r}, row {row + 1} holds {_cut(str(cell))!r}, "
+                    f"which is no number. Encode words as numbers or leave the column out"
                 ) from None
         raise
 
@@ -255,7 +378,12 @@ def _target(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarray
         return np.array([str(cell) for cell in column])
     looks_whole = all(str(cell).strip().lstrip("+-").isdigit() for cell in column)
     numbers = np.array([float(cell) for cell in column])
-    return numbers.astype(np.int64) if looks_whole else numbers
+    return numbers.astype(np.int64) if looks_whole and _are_exact(numbers) else numbers
+
+
+def _are_exact(whole: np.ndarray) -> bool:
+    """Whether all whole numbers are so small that a float tells them from their neighbours."""
+    return bool((np.abs(whole) < 2**53).all())
 
 
 def _is_number(cell: object) -> bool:

@@ -7,6 +7,7 @@ into an array whose size is known, and limited, before. Pillow has its door here
 from __future__ import annotations
 
 import io
+import math
 import tarfile
 import warnings
 import zipfile
@@ -20,13 +21,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lieaugmenter.data.files import LARGEST_BYTES, DataError, read_arrays
+from lieaugmenter.data.files import (
+    LARGEST_BYTES,
+    MOST_MEMBERS,
+    DataError,
+    check_archive,
+    read_arrays,
+)
 from lieaugmenter.data.images import AXES, rotation
 from lieaugmenter.data.store import FOLDER_VARIABLE, local_path
 from lieaugmenter.data.task import Task
+from lieaugmenter.runs import in_short
 
 COLORECTAL_CLASSES = ("ADI", "BACK", "DEB", "LYM", "MUC", "MUS", "NORM", "STR", "TUM")
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff")
+# By their content, whatever their suffix: Pillow has more decoders than anyone has looked at, and
+# one of them, for PostScript, starts a program.
+_FORMATS = ("BMP", "JPEG", "PNG", "TIFF")
 # Of one tile: in its file, and unpacked.
 _LARGEST_FILE = 64 * 2**20
 _LARGEST_PIXELS = 2**24
@@ -111,8 +122,10 @@ def read_class_folders(
     DataError
         With the file that is to blame.
     """
-    if size is not None and size < 1:
-        raise DataError(f"size={size}: images have at least 1 pixel a side")
+    if size is not None and not 1 <= size <= math.isqrt(_LARGEST_PIXELS):
+        raise DataError(
+            f"{source}: size={size}: give from 1 to {math.isqrt(_LARGEST_PIXELS)} pixels a side"
+        )
     with _opened(source) as tiles:
         names, labels = _classes_of(source, tiles, classes)
         chosen = np.arange(len(tiles))
@@ -312,12 +325,36 @@ def _opened(source: Path) -> Iterator[list[_Tile]]:
     try:
         if source.suffix.lower() == ".zip":
             with zipfile.ZipFile(source) as archive:
+                check_archive(source, archive)
                 yield _sorted(_zip_tiles(archive))
         else:
-            with tarfile.open(source, "r:") as archive:
-                yield _sorted(_tar_tiles(archive))
-    except (zipfile.BadZipFile, tarfile.TarError, OSError, EOFError, NotImplementedError) as error:
-        raise DataError(f"{source}: not a readable archive ({error})") from None
+            with tarfile.open(source, "r:", tarinfo=_PlainTarInfo) as archive:
+                yield _sorted(_tar_tiles(source, archive))
+    except DataError:
+        raise
+    except Exception as error:
+        # Damaged archives raise anything, from struct.error to UnicodeDecodeError.
+        raise DataError(f"{source}: not a readable archive ({in_short(error)})") from None
+
+
+class _PlainTarInfo(tarfile.TarInfo):
+    """Refuses headers over which older Pythons think for ever.
+
+    CVE-2024-6232: the time for an extended header grows with the square of its length.
+    CVE-2025-8194: a negative size leads back to where it was read. The entry point that is
+    overridden is the one that `tarfile` has for it.
+    """
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Any:
+        if self.size < 0 or (self.type in _EXTENDED and self.size > _LARGEST_HEADER):
+            raise DataError(
+                f"{archive.name}: not a readable archive (a header of {self.size} bytes)"
+            )
+        return super()._proc_member(archive)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_LARGEST_HEADER = 2**14
 
 
 def _sorted(tiles: Iterator[_Tile]) -> list[_Tile]:
@@ -345,7 +382,7 @@ def _zip_tiles(archive: zipfile.ZipFile) -> Iterator[_Tile]:
             yield _Tile(PurePosixPath(entry.filename), entry.file_size, reader(entry))
 
 
-def _tar_tiles(archive: tarfile.TarFile) -> Iterator[_Tile]:
+def _tar_tiles(source: Path, archive: tarfile.TarFile) -> Iterator[_Tile]:
     def reader(entry: tarfile.TarInfo) -> Callable[[], bytes]:
         def read() -> bytes:
             content = archive.extractfile(entry)
@@ -353,7 +390,14 @@ def _tar_tiles(archive: tarfile.TarFile) -> Iterator[_Tile]:
 
         return read
 
-    for entry in archive.getmembers():
+    end = -1
+    for count, entry in enumerate(archive):
+        # An extended header, too, can give a negative size.
+        if entry.offset <= end or entry.size < 0 or count >= MOST_MEMBERS:
+            raise DataError(
+                f"{source}: not a readable archive (its members do not follow one another)"
+            )
+        end = entry.offset
         if entry.isreg():
             yield _Tile(PurePosixPath(entry.name), entry.size, reader(entry))
 
@@ -444,7 +488,7 @@ def _decode(pillow: Any, tile: _Tile, source: Path, size: int | None) -> np.ndar
         )
     try:
         # Opening reads the header alone.
-        image = pillow.open(io.BytesIO(tile.read()))
+        image = pillow.open(io.BytesIO(tile.read()), formats=_FORMATS)
         width, height = image.size
         if width * height > _LARGEST_PIXELS:
             raise DataError(_bomb(where, f"{height} × {width} pixels"))
@@ -457,8 +501,7 @@ def _decode(pillow: Any, tile: _Tile, source: Path, size: int | None) -> np.ndar
         raise DataError(f"{where} is not a readable image (of no known kind)") from None
     except Exception as error:
         # Decoders of damaged files raise anything, from struct.error to AttributeError.
-        reason = str(error) or type(error).__name__
-        raise DataError(f"{where} is not a readable image ({reason})") from None
+        raise DataError(f"{where} is not a readable image ({in_short(error)})") from None
 
 
 def _bomb(where: str, size: str) -> str:

@@ -30,6 +30,7 @@ _CHUNK = 2_000
 _SIZE = 28
 # MNIST's largest file unpacks to a twentieth of it.
 _LARGEST_IDX = 2**30
+_MOST_AXES = 4
 _MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -189,6 +190,8 @@ def read_idx(path: Path) -> np.ndarray:
         For a file that is missing, damaged, cut short, or of another kind.
     """
     try:
+        if path.stat().st_size > _LARGEST_IDX:
+            raise DataError(f"{path}: has more than {_LARGEST_IDX // 2**20} MiB")
         content = path.read_bytes()
         if content[:2] == b"\x1f\x8b":
             content = gzip.GzipFile(fileobj=BytesIO(content)).read(_LARGEST_IDX + 1)
@@ -199,11 +202,13 @@ def read_idx(path: Path) -> np.ndarray:
     # Two zeros, the code of unsigned bytes, the number of axes, then their lengths.
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise DataError(f"{path}: not an IDX file of unsigned bytes")
+    if content[3] > _MOST_AXES:
+        raise DataError(f"{path}: damaged IDX file ({content[3]} axes; MNIST's have 1 or 3)")
     start = 4 + 4 * content[3]
     if len(content) < start:
         raise DataError(f"{path}: damaged IDX file (ends within its header)")
     shape = tuple(np.frombuffer(content[4:start], ">u4").tolist())
-    if len(content) - start != math.prod(shape):
+    if len(content) - start != math.prod(shape) or not all(shape):
         raise DataError(
             f"{path}: damaged IDX file (holds {len(content) - start} bytes, its header says "
             f"{' × '.join(map(str, shape))})"

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -193,11 +193,12 @@ def qm9(
     n_train: int = _TRAIN,
     n_validation: int = _VALIDATION,
     n_test: int = _MOLECULES - _TRAIN - _VALIDATION,
+    most_atoms: int | None = None,
 ) -> MoleculeTask:
     """One property of QM9's molecules, which is invariant under the rigid motions se(3).
 
-    x is ``{"positions", "charges", "mask"}`` padded to 29 atoms, y is (n, 1) in the property's
-    unit; the module's text says what was chosen. `molecule_batches` makes batches of it.
+    x is ``{"positions", "charges", "mask"}`` padded to 29 atoms (or `most_atoms`), y is (n, 1) in
+    the property's unit; the module's text says what was chosen. `molecule_batches` makes batches.
 
     Parameters
     ----------
@@ -207,6 +208,8 @@ def qm9(
         An .npz, or a folder of the tables of `qm9pack`; see `read_qm9`.
     n_train, n_validation, n_test
         Numbers of molecules; smaller sets are the first of larger ones.
+    most_atoms
+        Only molecules of at most so many atoms, for a try on a small machine; from 3 to 29.
 
     Raises
     ------
@@ -214,14 +217,26 @@ def qm9(
         If QM9 is not to be had, or is damaged or incomplete.
     """
     _property(name)
-    parts = standard_split()
-    asked = (n_train, n_validation, n_test)
-    for what, count, part in zip(("n_train", "n_validation", "n_test"), asked, parts, strict=True):
+    parts, counts = standard_split(), (n_train, n_validation, n_test)
+    chosen = _first_of(parts, counts)
+    molecules = read_qm9(source)
+    if most_atoms is not None:
+        small = molecules.counts <= most_atoms
+        chosen = _first_of([part[small[part]] for part in parts], counts)
+        molecules = replace(
+            molecules,
+            positions=molecules.positions[:, :most_atoms],
+            charges=molecules.charges[:, :most_atoms],
+        )
+    return molecule_task(molecules, name, chosen)
+
+
+def _first_of(parts: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, ...]:
+    """So many rows of each part, or an error that says how many there are."""
+    for what, count, part in zip(("n_train", "n_validation", "n_test"), counts, parts, strict=True):
         if not 1 <= count <= len(part):
             raise ValueError(f"{what}={count}: from 1 to {len(part)} molecules are there")
-    train, validation, test = parts
-    chosen = (train[:n_train], validation[:n_validation], test[:n_test])
-    return molecule_task(read_qm9(source), name, chosen)
+    return tuple(part[:count] for count, part in zip(counts, parts, strict=True))
 
 
 def molecule_task(
@@ -382,6 +397,8 @@ def _read_kept(path: Path) -> Molecules | None:
     try:
         mapped, about = read_tensors(path)
     except RunError:
+        return None
+    if set(mapped) != {item.name for item in fields(Molecules)}:
         return None
     # Copied: a mapped file that is cut while it is in use would end the process.
     tensors = {name: tensor.clone() for name, tensor in mapped.items()}

@@ -16,6 +16,7 @@ import numpy as np
 
 from lieaugmenter.data.files import DataError, read_arrays
 from lieaugmenter.data.store import FOLDER_VARIABLE, local_path
+from lieaugmenter.runs import in_short
 
 LOCAL = "qm9/qm9.npz"
 TABLES = ("qm9_part1.csv", "qm9_part2.csv", "qm9_part3.csv")
@@ -167,7 +168,7 @@ def _read_table(path: Path) -> PackedMolecules:
             },
         )
     except (KeyError, ValueError) as error:
-        raise DataError(f"{path}: damaged ({error}). {_AGAIN}") from None
+        raise DataError(f"{path}: damaged ({in_short(error)}). {_AGAIN}") from None
 
 
 _AGAIN = "Install it again: pip install --force-reinstall qm9pack"
@@ -192,7 +193,7 @@ def _rows(path: Path, wanted: list[str]) -> list[list[str]]:
                     )
                 found.append([row[place] for place in places])
     except (csv.Error, UnicodeDecodeError, OSError) as error:
-        raise DataError(f"{path}: not a readable table ({error}). {_AGAIN}") from None
+        raise DataError(f"{path}: not a readable table ({in_short(error)}). {_AGAIN}") from None
     if not found:
         raise DataError(f"{path}: the table has no rows. {_AGAIN}")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 
 from torch import nn
 
@@ -97,7 +98,7 @@ def _amplitudes(boost: float | None) -> Experiment:
         curve=20_000,
         quick_epochs=1,
         quick_views=2,
-        quick_hidden=(16, 2),
+        quick_settings=MappingProxyType({"hidden": (16, 2)}),
     )
 
 

@@ -6,11 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lieaugmenter.actions.base import Batch, map_tensors
 from lieaugmenter.analysis.compare import (
     absolute_cosine,
     cosine_on_span,
@@ -30,6 +32,7 @@ from lieaugmenter.experiments.training import Settings, Trained
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.engine import pick_device
 from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.lie.brackets import closure_residual
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.samplers import IntegerGrid
 
@@ -61,10 +64,10 @@ def measure(
     result.update(trained.measures)
     result["train-seconds"] = trained.history.seconds
     if trained.predictor is not None:
-        result.update(_errors(method, task, trained))
+        result.update(_errors(experiment, method, task, trained))
         if task.generator is not None:
             audited = _AUDITED_QUICK if settings.quick else experiment.audited
-            elements = _audit_elements(experiment, method, task, min(audited, len(task.x_test)))
+            elements = _audit_elements(experiment, method, task, min(audited, len(task.y_test)))
             result.update(_equivariance(task, trained.predictor, elements))
     if trained.generators is not None and task.generator is not None:
         result.update(_discovery(task, trained.generators, task.generator))
@@ -74,15 +77,20 @@ def measure(
         result.update(_reach(trained.augmenter, task))
     if experiment.curve:
         result["test-curve"] = trained.history.column("test")
+        result["curve-seconds"] = list(accumulate(trained.history.column("seconds")))
+    peaks = trained.history.column("peak_gb")
+    if peaks:
+        # Of the first epoch and of all: equal where memory does not grow.
+        result["peak-gb"] = [peaks[0], max(peaks)]
     result["device"] = str(pick_device(settings.device))
     return result
 
 
-def _errors(method: Method, task: Task, trained: Trained) -> dict[str, Any]:
+def _errors(experiment: Experiment, method: Method, task: Task, trained: Trained) -> dict[str, Any]:
     """Test errors of the predictor, and how it came to predict."""
     predictor = trained.predictor
     assert predictor is not None  # asked by the caller
-    name, error = ("accuracy", _accuracy) if task.classes else ("mse", Predictor.loss)
+    name, error = _error(experiment, task)
     test = (task.x_test, task.y_test)
     found: dict[str, Any] = {f"{name}-direct": error(predictor, *test, views=0)}
     validation = None
@@ -103,6 +111,17 @@ def _errors(method: Method, task: Task, trained: Trained) -> dict[str, Any]:
     return found
 
 
+def _error(experiment: Experiment, task: Task) -> tuple[str, Callable[..., float]]:
+    """What is measured on the test set: its name, and a function of predictor, inputs, labels."""
+    if task.classes:
+        return "accuracy", _accuracy
+
+    def error(predictor: Predictor, x: Batch, y: Tensor, views: int | None = None) -> float:
+        return experiment.error_unit * predictor.loss(x, y, views=views)
+
+    return ("mae" if experiment.objective.absolute else "mse"), error
+
+
 def _accuracy(predictor: Predictor, x: Tensor, y: Tensor, views: int | None = None) -> float:
     """Per cent of the samples whose most probable class is the right one."""
     return 100 * float((predictor(x, views=views).argmax(1).cpu() == y).double().mean())
@@ -114,13 +133,18 @@ def _confusion(predictor: Predictor, x: Tensor, y: Tensor, classes: int) -> list
     return torch.bincount(pairs, minlength=classes**2).view(classes, classes).tolist()
 
 
-def _discovery(task: Task, learned: Tensor, truth: Tensor) -> dict[str, float]:
+def _discovery(task: Task, learned: Tensor, truth: Tensor) -> dict[str, Any]:
     """How the learned generators compare with the true one: the first, or the span of several."""
     if len(learned) > 1:
         units = torch.nn.functional.normalize(learned.flatten(1), dim=1)
         sizes = torch.linalg.svdvals(units)
+        cosines = principal_cosines(learned, truth)
         return {
-            "span-cosine": float(principal_cosines(learned, truth).min()),
+            "span-cosine": float(cosines.min()),
+            "span-cosines": cosines.tolist(),
+            # Of the mean square: 1 where the smaller span lies in the other.
+            "span-overlap": float(cosines.square().mean()),
+            "closure": closure_residual(learned),
             # Directions beside which the others are copies.
             "directions": int((sizes > _REDUNDANT_BELOW * sizes[0]).sum()),
         }
@@ -174,7 +198,7 @@ def _equivariance(task: Task, predictor: Predictor, elements: Elements) -> dict[
     elements = replace(
         elements, coefficients=elements.coefficients.to(device), basis=elements.basis.to(device)
     )
-    x = task.x_test[: elements.batch].to(device)
+    x = map_tensors(lambda t: t[: elements.batch].to(device), task.x_test)
     model = _logits(predictor) if task.classes else predictor
     averaged, own = equivariance_errors(
         model, x, elements, action=task.action, output=task.output_action
@@ -193,11 +217,14 @@ def _logits(predictor: Predictor) -> Callable[[Tensor], Tensor]:
 def _reach(augmenter: LieAugmenter, task: Task) -> dict[str, float]:
     """How far the elements that a method draws are from doing nothing."""
     device = augmenter.term_weights.device
-    x = task.x_test[:_MOVED].to(device)
+    action = augmenter.action
+    x = map_tensors(lambda t: t[:_MOVED].to(device), task.x_test)
     rng = torch.Generator(device).manual_seed(0)
-    elements = augmenter.sample(len(x), generator=rng)
-    moved = augmenter.action.act(elements, x) - x.unsqueeze(1)
+    elements = augmenter.sample(min(_MOVED, len(task.y_test)), generator=rng)
+    views = map_tensors(lambda t: t.flatten(0, 1), action.act(elements, x))
+    moved = action.moving(views).unflatten(0, (elements.batch, elements.views))
+    moved = moved - action.moving(x).unsqueeze(1)
     return {
-        "displacement": float(moved.flatten(2).norm(dim=2).mean()),
+        "displacement": float(moved.norm(dim=2).mean()),
         "distance": distance_from_identity(elements),
     }

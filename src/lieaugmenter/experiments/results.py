@@ -6,11 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict, get_type_hints
 
 from lieaugmenter.experiments.spec import Experiment
 from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
-from lieaugmenter.runs import RunError, read_json, read_tensors, write_json
+from lieaugmenter.runs import (
+    RunError,
+    fields_of,
+    fits,
+    in_short,
+    read_json,
+    read_tensors,
+    write_json,
+)
 
 # Digits of a generator's entries that are kept.
 _DIGITS = 5
@@ -23,6 +31,76 @@ class Statistic:
     mean: float
     std: float
     n: int
+
+
+class Settings(TypedDict, total=False):
+    """What the runs of a file of results had in common."""
+
+    quick: Required[bool]
+    epochs: Required[int]
+    batch_size: Required[int]
+    lr: Required[float]
+    hidden: Required[list[int]]
+    n_views: Required[int]
+    range: Required[float]
+    source: Required[str]
+    own_lr: float | None
+    workers: int
+
+
+# Measures of one run that are lists, and that figures and requirements take apart.
+_Lists = TypedDict(
+    "_Lists",
+    {
+        "test-curve": list[float | None],
+        "curve-seconds": list[float],
+        "peak-gb": list[float],
+    },
+    total=False,
+)
+
+
+class Result(_Lists, total=False):
+    """Of one run: which it was; everything else is a measure of it."""
+
+    method: Required[str]
+    seed: Required[int]
+    generators: list[list[list[float | None]]]
+    confusion: list[list[int]]
+
+
+class Content(TypedDict):
+    """A file of results."""
+
+    settings: Settings
+    environment: dict[str, Any] | None
+    results: list[Result]
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """What `write_results` wrote, or a `RunError` that names the file."""
+    content = fields_of(Content, read_json(path), path)
+    for result in content["results"]:
+        for name, value in result.items():
+            if name not in get_type_hints(Result) and not fits(value, _MEASURE):
+                raise RunError(f"{path} is damaged: {name} is {in_short(value)}")
+        curve = result.get("test-curve", [])
+        if len(result.get("curve-seconds", curve)) != len(curve):
+            raise RunError(f"{path} is damaged: a curve does not have a time for every error")
+    return content
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """The ``result.json`` of one run, or a `RunError` that names the file."""
+    return fields_of(Result, read_json(path), path)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The ``config.json`` of one run, or a `RunError` that names the file."""
+    return fields_of(Settings, read_json(path), path)
+
+
+_MEASURE = bool | float | str | list[Any] | None
 
 
 def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str, Any]:
@@ -40,7 +118,7 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
     results, environment, settings = [], None, None
     for method in experiment.methods:
         for path in sorted((folder / method.name).glob("seed-*/result.json")):
-            result = read_json(path)
+            result = read_result(path)
             basis = path.parent / "basis.safetensors"
             if basis.exists():
                 generators = read_tensors(basis)[0]["generators"]
@@ -50,7 +128,7 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
                 result["generators"] = rounded
             results.append(result)
             environment = environment or read_json(path.parent / "environment.json")
-            settings = settings or read_json(path.parent / "config.json")
+            settings = settings or read_settings(path.parent / "config.json")
     if not results:
         raise RunError(f"{folder} holds no finished run of {experiment.name}")
     assert settings is not None  # there is at least one run
@@ -81,7 +159,8 @@ def statistic(results: Iterable[Mapping[str, Any]], measure: str) -> Statistic |
     if not values:
         return None
     mean = sum(values) / len(values)
-    variance = sum((value - mean) ** 2 for value in values) / len(values)
+    # A product, which is inf where a power would raise.
+    variance = sum((value - mean) * (value - mean) for value in values) / len(values)
     return Statistic(mean, math.sqrt(variance), len(values))
 
 
@@ -102,11 +181,12 @@ def summary(experiment: Experiment, results: Sequence[Mapping[str, Any]]) -> lis
     results
         As `run_method` returns them.
     """
-    classes = any("accuracy" in result for result in results)
-    measure, form = ("accuracy", "{:.2f}") if classes else ("mse", "{:.2e}")
-    columns = ["method", "accuracy" if classes else "MSE", "paper", "cosine"]
+    named = {"accuracy": ("accuracy", "{:.2f}"), "mae": ("MAE", "{:.1f}")}
+    measure = next((key for key in named if any(key in result for result in results)), "mse")
+    title, form = named.get(measure, ("MSE", "{:.2e}"))
+    columns = ["method", title, "paper", "cosine"]
     # What a generator does to an image is not compared.
-    columns += [] if classes else ["on the data"]
+    columns += ["on the data"] if measure == "mse" else []
     rows = [columns]
     for method in experiment.methods:
         own = of_method(results, method.name)

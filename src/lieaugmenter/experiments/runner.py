@@ -6,10 +6,11 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.measuring import measure
+from lieaugmenter.experiments.results import read_result, read_settings
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.training import (
     Settings,
@@ -22,6 +23,7 @@ from lieaugmenter.runs import (
     RunFolder,
     check_same,
     environment,
+    fields_of,
     read_json,
     write_json,
     write_tensors,
@@ -43,8 +45,9 @@ def run_method(
 ) -> list[dict[str, Any]]:
     """Train and measure one method for all seeds; finished runs are read, not repeated.
 
-    A process that was killed loses at most the epoch under way of a seed that is trained by itself,
-    and the training under way of seeds that are trained as one stack.
+    A process that was killed loses at most the epoch under way of a seed that is trained by itself
+    (or what the experiment's `save_every` says), and the training under way of seeds that are
+    trained as one stack.
 
     Parameters
     ----------
@@ -63,6 +66,11 @@ def run_method(
     -------
     list
         A result for each seed, as in its ``result.json``.
+
+    Raises
+    ------
+    TimeIsUp
+        When the settings' deadline has passed; call again to continue.
     """
     folder = RunFolder(out / method.name)
     runs = {seed: folder.part(f"seed-{seed}") for seed in settings.seeds}
@@ -73,11 +81,11 @@ def run_method(
     with folder.alone():
         for seed in runs.keys() - missing():
             configuration = _configuration(experiment, method, seed, settings)
-            check_same(runs[seed].path, read_json(runs[seed].config_path), configuration)
+            check_same(runs[seed].path, read_settings(runs[seed].config_path), configuration)
         while seeds := _begun_together(folder) or missing():
             note(f"{experiment.name}: {method.name}, seeds {', '.join(map(str, seeds))}")
             _train_and_keep(experiment, method, task, folder, seeds, settings)
-        results = {seed: read_json(run.path / "result.json") for seed, run in runs.items()}
+        results = {seed: read_result(run.path / "result.json") for seed, run in runs.items()}
         for seed, result in results.items():
             # What diverged is kept: there is a batch to inspect.
             if "diverged" not in result:
@@ -88,11 +96,17 @@ def run_method(
 def _begun_together(folder: RunFolder) -> list[int]:
     """Seeds whose training was not finished: a stack repeats to the bit only as a whole."""
     begun = folder.path / _BEGUN
-    seeds = read_json(begun)["seeds"] if begun.exists() else []
+    seeds = fields_of(_Begun, read_json(begun), begun)["seeds"] if begun.exists() else []
     if all(_is_finished(folder, seed) for seed in seeds):
         begun.unlink(missing_ok=True)
         return []
     return seeds
+
+
+class _Begun(TypedDict):
+    """What ``begun.json`` holds."""
+
+    seeds: list[int]
 
 
 def _is_finished(folder: RunFolder, seed: int) -> bool:
@@ -138,6 +152,7 @@ def _configuration(
         "n_generators": experiment.n_generators,
         "range": experiment.range,
         "precision": experiment.precision,
+        "own_average": experiment.own_average,
         "warmup": experiment.warmup,
         "warmup_start": experiment.warmup_start,
         "prune": experiment.prune,

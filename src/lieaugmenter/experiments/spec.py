@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ KINDS = (
     "oracle-paper",
     "oracle",
     "augerino",
+    "augerino-widths",
     "liegan",
     "liegg",
     "lieaugmenter-paper",
@@ -44,7 +46,9 @@ class Method:
         Of `KINDS`. A kind that ends in ``-paper`` has the paper's settings: a constant learning
         rate, the full range from the start, data as they are. Its namesake without has this
         project's: the rate falls as a cosine, the range grows at first, data are scaled. The other
-        methods have the settings that were published for them.
+        methods have the settings that were published for them. ``"augerino"`` is Augerino+, which
+        learns its generators; ``"augerino-widths"`` is Augerino, which learns how far to go along
+        all affine ones.
     variant
         Which mask, law of the coefficients, or head of a network; or what an ablation sets, such
         as ``"range-5"``; empty where there is only one. An oracle's ``"whole"`` draws from the
@@ -120,14 +124,14 @@ class Experiment:
         LieGAN's settings for a method.
     masks
         Entries of the generators that may differ from zero, by variant; all where none is given.
-    quick_hidden
-        Widths in a quick run; the same unless given.
     precision
         Of the network on a GPU; a CPU always has float32.
     own_lr, own_schedule
         Learning rate of this project's runs, the paper's unless given, and how it changes.
     own_views
         Elements that this project's runs average over; as many as in training unless given.
+    own_average
+        Length of the running average of the weights in this project's runs, as a share of training.
     warmup, warmup_start
         In this project's runs, the share of training over which the range grows, and the share of
         the range that it starts from; chosen on orbits that were generated with another seed.
@@ -139,7 +143,22 @@ class Experiment:
     stacked
         Whether the seeds of a method are trained as one model.
     curve
-        Test samples on which the error is kept after every epoch; 0 for no curve.
+        Test samples on which the error of direct predictions is kept after every epoch; 0 for no
+        curve.
+    standardised
+        Whether every method, not only this project's runs, sees labels of mean 0 and deviation 1,
+        as was published; inputs then keep their unit.
+    error_unit
+        A label's unit over that of the error in tables: 1000 for labels in eV and errors in meV.
+    fallback
+        Whether LieAugmenter of this project's runs has a plain network beside it, in case that
+        does better on validation data.
+    n_seeds
+        How many are run unless it is said.
+    save_every
+        Seconds between checkpoints of a training that is not stacked; see `fit`.
+    quick_settings
+        What else a quick run sets, by attribute.
     base, unchanged
         Of an ablation: the experiment that it varies, and the value there of each setting. These
         runs are not repeated; results of the base stand for them.
@@ -163,11 +182,11 @@ class Experiment:
     lr: float = 1e-3
     quick_epochs: int = 2
     quick_views: int = 10
-    quick_hidden: tuple[int, ...] = ()
     precision: str = "float32"
     own_lr: float | None = None
     own_schedule: str = "cosine"
     own_views: int | None = None
+    own_average: float = 0.0
     warmup: float = 0.15
     warmup_start: float = 0.2
     prune: float = 0.0
@@ -175,6 +194,12 @@ class Experiment:
     stacked: bool = True
     curve: int = 0
     epochs_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    standardised: bool = False
+    error_unit: float = 1.0
+    fallback: bool = True
+    n_seeds: int = 3
+    save_every: float | None = None
+    quick_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     base: str = ""
     unchanged: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -201,13 +226,8 @@ class Experiment:
         if not quick:
             return replace(ablated, epochs=self.epochs_of.get(method.kind, self.epochs))
         views = min(ablated.n_views, self.quick_views)
-        return replace(
-            ablated,
-            epochs=self.quick_epochs,
-            hidden=self.quick_hidden or self.hidden,
-            n_views=views,
-            own_views=views,
-        )
+        small = {"epochs": self.quick_epochs, "n_views": views, "own_views": views}
+        return replace(ablated, **{**small, **self.quick_settings})
 
     def _ablated(self, method: Method) -> Experiment:
         if method.setting is None:

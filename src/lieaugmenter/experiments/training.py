@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
 from lieaugmenter.analysis.polarization import entries, polarize
-from lieaugmenter.baselines.augerino import AugerinoPlus
+from lieaugmenter.baselines.augerino import Augerino, AugerinoPlus
 from lieaugmenter.baselines.liegan import (
     DISCRIMINATOR_RATE,
     Discriminator,
@@ -28,13 +31,14 @@ from lieaugmenter.learning.engine import History, TrainingDiverged, fit, pick_de
 from lieaugmenter.learning.ensemble import fit_ensemble
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.lie.samplers import IntegerGrid, Normal, Uniform
 from lieaugmenter.runs import RunFolder
 
 # Entries are pruned after this part of training, a third.
 _PRUNE_AFTER = 3
 # Samples that a network sees at once when its test error is followed.
-_LOOKED_AT = 4096
+_LOOKED_AT = 1024
 # LieGG looks at this many samples.
 _POLARIZED = 2000
 
@@ -51,6 +55,13 @@ class Settings:
     progress: bool = True
     # Train the seeds of a method as one stacked model where the method allows it.
     stacked: bool = True
+    # When to stop training, by `time.monotonic`; the same call continues later.
+    deadline: float | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the deadline, if there is one; every training takes at least one step."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
 
 @dataclass
@@ -96,7 +107,7 @@ def train(
     Parameters
     ----------
     experiment, method, task, seeds, settings
-        What to train.
+        What to train, and how.
     folder
         Of the method: seeds that are trained by themselves go on from their checkpoints there.
     """
@@ -106,7 +117,11 @@ def train(
             run = training_folder(folder, seed)
             yield seed, _polarized(experiment, method, task, seed, settings, run)
         return
-    scaled = _Scaled.of(task, by_itself=method.ours)
+    scaled = _Scaled.of(
+        task,
+        inputs=method.ours and not experiment.standardised,
+        labels=method.ours or experiment.standardised,
+    )
     # A stack has no moment between epochs at which to prune.
     if settings.stacked and experiment.stacked and not experiment.prune and len(seeds) > 1:
         try:
@@ -124,8 +139,9 @@ def _share(task: Task, method: Method) -> Task:
     """The task with as much of its training data as the method's variant says."""
     if method.setting is None or method.setting[0] != "data":
         return task
-    n = max(1, round(method.setting[1] * len(task.x_train)))
-    return replace(task, x_train=task.x_train[:n], y_train=task.y_train[:n])
+    n = max(1, round(method.setting[1] * len(task.y_train)))
+    x_train = map_tensors(lambda t: t[:n], task.x_train)
+    return replace(task, x_train=x_train, y_train=task.y_train[:n])
 
 
 def _or_diverged(
@@ -165,8 +181,12 @@ def _train_together(
 ) -> list[Trained]:
     """Train the given seeds in one go: as a stack if there are several."""
     runs = [training_folder(folder, seed) for seed in seeds]
+
+    def alone(run: RunFolder) -> dict[str, Any]:
+        return _alone(experiment, method, settings, run)
+
     games = [
-        _play(experiment, method, scaled, seed, settings, run.part("game"))
+        _play(experiment, method, scaled, seed, settings, alone(run.part("game")))
         if method.kind == "liegan"
         else None
         for seed, run in zip(seeds, runs, strict=True)
@@ -177,21 +197,38 @@ def _train_together(
         for seed, game in zip(seeds, games, strict=True)
     ]
     options = _options(experiment, method, settings)
+    objective = objective_of(experiment, method)
     prune = _pruning(experiment, method, augmenters[0])
     follow = _following(experiment, networks[0], scaled)
     looks = [look for look in (prune, follow) if look]
-    histories = _fit_all(networks, augmenters, scaled, seeds, options, runs[0], looks)
+    own = {**alone(runs[0]), "on_epoch": _each(looks)}
+    histories = _fit_all(networks, augmenters, objective, scaled, seeds, options, own)
     members = zip(networks, augmenters, histories, games, strict=True)
     trained = [_trained(experiment, method, scaled, *member) for member in members]
     for one in trained:
         one.measures["stacked"] = len(seeds) > 1
     # An ablation asks what a setting does to the method, not what could take its place.
-    ablated = method.setting is not None
-    if method.kind == "lieaugmenter" and not ablated and scaled.task.x_validation is not None:
-        alone = [_network(experiment, method, scaled.seen, seed) for seed in seeds]
-        _fit_all(alone, [None] * len(seeds), scaled, seeds, options, runs[0].part("plain"))
-        trained = [replace(one, plain=plain) for one, plain in zip(trained, alone, strict=True)]
+    asked = method.kind == "lieaugmenter" and method.setting is None and experiment.fallback
+    if asked and scaled.task.x_validation is not None:
+        plain = [_network(experiment, method, scaled.seen, seed) for seed in seeds]
+        nothing, own = [None] * len(seeds), alone(runs[0].part("plain"))
+        _fit_all(plain, nothing, objective, scaled, seeds, options, own)
+        trained = [replace(one, plain=beside) for one, beside in zip(trained, plain, strict=True)]
     return trained
+
+
+def _alone(
+    experiment: Experiment, method: Method, settings: Settings, run: RunFolder
+) -> dict[str, Any]:
+    """What only a training that is not stacked knows: checkpoints, and averages of weights."""
+    return {
+        "average": experiment.own_average if method.ours else 0.0,
+        "run": run,
+        "resume": True,
+        "save_every": experiment.save_every,
+        "keep_weights": True,
+        "time_limit": settings.seconds_left,
+    }
 
 
 def _pruning(
@@ -218,17 +255,31 @@ def _following(
     """
     if not experiment.curve:
         return None
-    x = scaled.task.x_test[: experiment.curve] / scaled.x_scale
-    y = scaled.task.y_test[: experiment.curve]
+    x, y = scaled.first_of_test(experiment.curve)
+    absolute = experiment.objective.absolute
+
+    def predict(chunk: Batch) -> Tensor:
+        device = next(network.parameters()).device
+        return network(map_tensors(lambda t: t.to(device), chunk)).cpu()
 
     @torch.no_grad()
     def look(record: dict[str, Any]) -> None:
-        device = next(network.parameters()).device
         network.eval()
-        found = in_chunks(lambda chunk: network(chunk.to(device)).cpu(), x, _LOOKED_AT)
+        found = in_chunks(predict, x, _LOOKED_AT)
         network.train()
-        error = found.reshape(y.shape) * scaled.y_scale + scaled.y_shift - y
-        record["test"] = float(error.square().mean())
+        error = scaled.y_scale * (found.reshape(y.shape) - y)
+        mean = (error.abs() if absolute else error.square()).mean()
+        record["test"] = experiment.error_unit * float(mean)
+
+    return look
+
+
+def _each(looks: Sequence[Callable[[dict[str, Any]], None]]) -> Callable[[dict[str, Any]], None]:
+    """All of them, one after the other."""
+
+    def look(record: dict[str, Any]) -> None:
+        for one in looks:
+            one(record)
 
     return look
 
@@ -236,22 +287,17 @@ def _following(
 def _fit_all(
     networks: Sequence[nn.Module],
     augmenters: Sequence[LieAugmenter | None],
+    objective: Objective,
     scaled: _Scaled,
     seeds: Sequence[int],
     options: dict[str, Any],
-    run: RunFolder,
-    after_epoch: Sequence[Callable[[dict[str, Any]], None]] = (),
+    alone: dict[str, Any],
 ) -> list[History]:
-    """Train one network by itself, with checkpoints in `run`; several as a stack, in float32."""
-
-    def look(record: dict[str, Any]) -> None:
-        for each in after_epoch:
-            each(record)
-
+    """Train one network by itself, with what it has `alone`; several as a stack, in float32."""
     if len(seeds) == 1:
-        one = {"validation": scaled.validation, "seed": seeds[0], "on_epoch": look}
-        one |= {"run": run, "resume": True}
-        return [fit(networks[0], augmenters[0], scaled.train, **one, **options)]
+        learner = Unaugmented(objective) if augmenters[0] is None else augmenters[0]
+        one = {"validation": scaled.validation, "seed": seeds[0]}
+        return [fit(networks[0], learner, scaled.train, **one, **options, **alone)]
     present = [augmenter for augmenter in augmenters if augmenter is not None]
     stacked = {key: value for key, value in options.items() if key != "precision"}
     return fit_ensemble(networks, present or None, scaled.train, seeds=seeds, **stacked)
@@ -278,14 +324,18 @@ def _trained(
         y_shift=scaled.y_shift,
         classes=scaled.task.classes,
         views=0 if augmenter is None else experiment.own_views if method.ours else None,
+        absolute=experiment.objective.absolute,
     )
     learned = method.kind in ("augerino", "liegan", "lieaugmenter", "lieaugmenter-paper")
+    measures: dict[str, Any] = {} if game is None else {"discovery-seconds": game[1].seconds}
+    if isinstance(augmenter, Augerino):
+        measures["widths"] = augmenter.widths.tolist()
     return Trained(
         predictor=predictor.to(next(network.parameters()).device),
         generators=augmenter.generators.detach().cpu() if augmenter and learned else None,
         history=history,
         augmenter=augmenter,
-        measures={} if game is None else {"discovery-seconds": game[1].seconds},
+        measures=measures,
     )
 
 
@@ -294,10 +344,9 @@ class _Scaled:
     """Training data as the network sees them, and the way back."""
 
     task: Task
-    train: tuple[Tensor, Tensor]
-    x_scale: float
-    y_scale: float
-    y_shift: float
+    x_scale: float = 1.0
+    y_scale: float = 1.0
+    y_shift: float = 0.0
 
     @property
     def seen(self) -> Task:
@@ -305,31 +354,50 @@ class _Scaled:
         return replace(self.task, x_train=self.train[0], y_train=self.train[1])
 
     @property
-    def validation(self) -> tuple[Tensor, Tensor] | None:
+    def train(self) -> tuple[Batch, Tensor]:
+        """Training data as the network sees them."""
+        return self._seen(self.task.x_train, self.task.y_train)
+
+    @property
+    def validation(self) -> tuple[Batch, Tensor] | None:
         """Validation data as the network sees them, where the task has them."""
         x, y = self.task.x_validation, self.task.y_validation
-        if x is None or y is None:
-            return None
-        return x / self.x_scale, y if self.task.classes else (y - self.y_shift) / self.y_scale
+        return None if x is None or y is None else self._seen(x, y)
+
+    def first_of_test(self, n: int) -> tuple[Batch, Tensor]:
+        """Some test data as the network sees them."""
+        return self._seen(map_tensors(lambda t: t[:n], self.task.x_test), self.task.y_test[:n])
+
+    def _seen(self, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
+        seen = map_tensors(lambda t: t / self.x_scale if t.is_floating_point() else t, x)
+        return seen, y if self.task.classes else (y - self.y_shift) / self.y_scale
 
     @classmethod
-    def of(cls, task: Task, *, by_itself: bool) -> _Scaled:
+    def of(cls, task: Task, *, inputs: bool, labels: bool) -> _Scaled:
         """Divide by one number, so that every linear symmetry stays what it is; or do nothing."""
-        x, y = task.x_train, task.y_train
         # Pixels are already between 0 and 1, and classes have no scale.
-        if not by_itself or task.classes:
-            return cls(task, (x, y), 1.0, 1.0, 0.0)
-        x_scale = float(x.square().mean().sqrt())
+        if task.classes or not (inputs or labels):
+            return cls(task)
+        x_scale = 1.0
+        if inputs:
+            x_scale = float(task.action.moving(task.x_train).square().mean().sqrt())
         if task.output == "same":
             # Labels move like inputs: one scale for both, and no shift.
-            return cls(task, (x / x_scale, y / x_scale), x_scale, x_scale, 0.0)
-        y_scale, y_shift = float(y.std()), float(y.mean())
-        return cls(task, (x / x_scale, (y - y_shift) / y_scale), x_scale, y_scale, y_shift)
+            return cls(task, x_scale, x_scale)
+        y = task.y_train
+        return cls(task, x_scale, float(y.std()), float(y.mean()))
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw as a function of the seed inside; torch's own random state is untouched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def _network(experiment: Experiment, method: Method, task: Task, seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with _seeded(seed):
         return experiment.network(method, task, experiment.hidden)
 
 
@@ -355,6 +423,8 @@ def _augmenter(
             generator=torch.Generator().manual_seed(seed),
             **common,
         )
+    if kind == "augerino-widths":
+        return Augerino(action, absolute=experiment.objective.absolute, **common)
     if kind == "liegan":
         assert game is not None  # it was played before
         return game[0].augmenter(objective_of(experiment, method))
@@ -370,17 +440,20 @@ def _augmenter(
             objective=objective.losses_only(),
             **common,
         )
-    steps = experiment.epochs * math.ceil(len(task.x_train) / experiment.batch_size)
+    steps = experiment.epochs * math.ceil(len(task.y_train) / experiment.batch_size)
     law = IntegerGrid if method.variant == "discrete" else Uniform
     warmup = int(experiment.warmup * steps) if method.ours else 0
-    return LieAugmenter(
-        action,
-        n_generators=experiment.n_generators,
-        sampler=law(experiment.range, warmup_steps=warmup, warmup_start=experiment.warmup_start),
-        mask=experiment.masks.get(method.variant),
-        objective=objective,
-        **common,
-    )
+    sampler = law(experiment.range, warmup_steps=warmup, warmup_start=experiment.warmup_start)
+    # Several generators start a little apart, at random.
+    with _seeded(seed):
+        return LieAugmenter(
+            action,
+            n_generators=experiment.n_generators,
+            sampler=sampler,
+            mask=experiment.masks.get(method.variant),
+            objective=objective,
+            **common,
+        )
 
 
 def _play(
@@ -389,13 +462,14 @@ def _play(
     scaled: _Scaled,
     seed: int,
     settings: Settings,
-    run: RunFolder,
+    alone: dict[str, Any],
 ) -> tuple[LieGAN, History]:
     """The adversarial discovery that comes before augmentation by its result."""
     task, published = scaled.task, experiment.liegan(method)
     law = Normal(published.deviation)
     liegan = LieGAN(
         task.action,
+        n_generators=experiment.n_generators,
         output=task.output,
         n_views=experiment.n_views,
         sampler=law if published.integers is None else IntegerGrid(float(published.integers)),
@@ -406,16 +480,17 @@ def _play(
         scale=published.scale,
         generator=torch.Generator().manual_seed(seed),
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        shape = task.x_train.shape[1:]
+    numbers = sum(math.prod(t.shape[1:]) for t in tensors_of(task.x_train))
+    with _seeded(seed):
         discriminator = (
-            ImageDiscriminator(shape[0], task.classes, width=16 if settings.quick else 128)
+            ImageDiscriminator(
+                task.x_train.shape[1], task.classes, width=16 if settings.quick else 128
+            )
             if task.classes
-            else Discriminator(math.prod(shape), math.prod(task.y_train.shape[1:]))
+            else Discriminator(numbers, math.prod(task.y_train.shape[1:]))
         )
     options = {**_options(experiment, method, settings), "lr": DISCRIMINATOR_RATE}
-    history = fit(discriminator, liegan, scaled.train, seed=seed, run=run, resume=True, **options)
+    history = fit(discriminator, liegan, scaled.train, seed=seed, **options, **alone)
     return liegan, history
 
 
@@ -431,7 +506,8 @@ def _polarized(
     network = _network(experiment, method, task, seed)
     options = _options(experiment, method, settings)
     data = (task.x_train, task.y_train)
-    history = fit(network, None, data, seed=seed, run=run, resume=True, **options)
+    alone = _alone(experiment, method, settings, run)
+    history = fit(network, None, data, seed=seed, **options, **alone)
     network = network.cpu().eval()
     mask = experiment.masks.get(method.variant)
     found = polarize(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, get_type_hints
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,8 @@ from lieaugmenter.report.findings import Findings
 from lieaugmenter.runs import (
     RunError,
     RunFolder,
+    fits,
+    in_short,
     read_json,
     read_tensors,
     write_json,
@@ -172,8 +174,8 @@ class Manifest:
         version = content.get("version")
         if version != VERSION:
             raise ValueError(
-                f"{where} has version {version!r} of the schema; this version of lieaugmenter "
-                f"reads version {VERSION}"
+                f"{where} has version {in_short(version, 40)} of the schema; this version of "
+                f"lieaugmenter reads version {VERSION}"
             )
         values = dict(content)
         missing = {item.name for item in fields(cls)} | {"dtype"}
@@ -190,9 +192,17 @@ class Manifest:
                     values[name] = tensor if tensor.numel() else tensor.new_empty(0, d, d)
             for name in ("in_shape", "out_shape"):
                 values[name] = tuple(values[name])
+            kinds = get_type_hints(cls)
+            for item in fields(cls):
+                # Tensors are checked where they come together, with their shapes.
+                value = values[item.name]
+                if item.name not in _TENSORS and not fits(value, kinds[item.name]):
+                    raise ValueError(f"{item.name} is {in_short(value)}")
             return cls(**{item.name: values[item.name] for item in fields(cls)})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{where} is damaged: {error}") from None
+        except (
+            KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError
+        ) as error:  # fmt: skip
+            raise ValueError(f"{where} is damaged: {in_short(error)}") from None
 
     def to_latex(self, exact: bool | None = None, digits: int = 4) -> str:
         """A table to paste: generators, brackets, names of the features. Needs amsmath.
@@ -313,6 +323,20 @@ def _name(action: str) -> str:
     return _NAMES.get(kind, kind)
 
 
+class _Shapes(TypedDict):
+    """Of a run's data."""
+
+    x_shape: list[int]
+    y_shape: list[int]
+
+
+class _Settings(TypedDict):
+    """Of a run's settings, those that a manifest tells."""
+
+    output: str
+    sampler: str
+
+
 class HasManifest(Protocol):
     """What a fitted estimator has."""
 
@@ -346,6 +370,10 @@ def manifest_of_run(run: RunFolder) -> Manifest:
     try:
         shapes = config["data"]
         classes = trained["classes"]
+        if not fits(shapes, _Shapes) or not fits(classes, int):
+            raise ValueError("the shapes of the data are not told")
+        if not fits(found.settings, _Settings) or not fits(trained["x_scale"], float):
+            raise ValueError("the settings are damaged")
         return Manifest(
             generators=found.generators,
             exact=found.exact,
@@ -362,7 +390,7 @@ def manifest_of_run(run: RunFolder) -> Manifest:
             verdict=found.verdict.to_json(),
             made=made_by(found.settings, found.environment),
         )
-    except KeyError as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{run.path} does not say all that a manifest needs: {error}") from None
 
 
@@ -414,7 +442,7 @@ def load_manifest(path: str | Path) -> Manifest:
         same = found is None if stated is None else found is not None and stated.equal(found)
         if not same:
             raise ValueError(
-                f"{words.name} and {numbers.name} do not belong together: their {name} differ"
+                f"{words} and {numbers.name} do not belong together: their {name} differ"
             )
     return manifest
 

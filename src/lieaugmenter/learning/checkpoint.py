@@ -8,13 +8,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lieaugmenter.runs import RunError, RunFolder, check_same, read_tensors, write_tensors
+from lieaugmenter.runs import (
+    RunError,
+    RunFolder,
+    check_same,
+    fields_of,
+    in_short,
+    read_tensors,
+    write_tensors,
+)
 
 
 def save_checkpoint(
@@ -25,6 +33,7 @@ def save_checkpoint(
     optimizer: Optimizer,
     progress: dict[str, Any],
     settings: Mapping[str, Any],
+    averages: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write weights, optimiser state, random state and progress in one atomic step.
 
@@ -39,8 +48,11 @@ def save_checkpoint(
     settings
         What the result depends on besides these, as JSON holds it: a run with others is not
         continued.
+    averages
+        Running averages of the weights, where there are any.
     """
     tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
+    tensors |= {f"average.{key}": value for key, value in (averages or {}).items()}
     tensors |= {f"augmenter.{key}": value for key, value in augmenter.state_dict().items()}
     state = optimizer.state_dict()
     scalars: dict[str, dict[str, float]] = {}
@@ -80,6 +92,7 @@ def load_checkpoint(
     augmenter: nn.Module,
     optimizer: Optimizer,
     settings: Mapping[str, Any],
+    averages: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Any] | None:
     """Put everything back in place and return the progress; None if there is no checkpoint yet.
 
@@ -89,6 +102,8 @@ def load_checkpoint(
         The folder that `save_checkpoint` wrote to.
     model, augmenter, optimizer, settings
         As they were for the run that is continued.
+    averages
+        Running averages of the weights, to be written in place.
 
     Raises
     ------
@@ -99,7 +114,7 @@ def load_checkpoint(
     if found is None:
         return None
     path, tensors, metadata = found
-    check_same(run.path, metadata.get("settings", {}), settings)
+    check_same(run.path, metadata["settings"], settings)
 
     def named(prefix: str) -> dict[str, Tensor]:
         start = len(prefix) + 1
@@ -108,24 +123,34 @@ def load_checkpoint(
     try:
         model.load_state_dict(named("model"))
         augmenter.load_state_dict(named("augmenter"))
-        progress = metadata["progress"]
-    except (RuntimeError, KeyError) as error:
+        kept = named("average")
+        for name, average in (averages or {}).items():
+            average.copy_(kept[name])
+        state: dict[int, dict[str, Any]] = {}
+        for name, tensor in named("optimizer").items():
+            index, key = name.split(".", 1)
+            state.setdefault(int(index), {})[key] = tensor
+        for index, entries in metadata["optimizer_scalars"].items():
+            state.setdefault(int(index), {}).update(entries)
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        lay_out_like_parameters(optimizer)
+        torch.set_rng_state(tensors["rng.cpu"])
+        if "rng.cuda" in tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(tensors["rng.cuda"])
+    except (RuntimeError, KeyError, ValueError, TypeError) as error:
         raise RunError(
-            f"{path} was written by a run with another network or augmenter: {error}"
+            f"{path} was written by a run with another network or augmenter: {in_short(error)}"
         ) from None
-    state: dict[int, dict[str, Any]] = {}
-    for name, tensor in named("optimizer").items():
-        index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = tensor
-    for index, entries in metadata.get("optimizer_scalars", {}).items():
-        state.setdefault(int(index), {}).update(entries)
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-    lay_out_like_parameters(optimizer)
-    torch.set_rng_state(tensors["rng.cpu"])
-    if "rng.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["rng.cuda"])
-    return progress
+    return metadata["progress"]
+
+
+class _Metadata(TypedDict):
+    """What is kept beside the tensors."""
+
+    progress: dict[str, Any]
+    optimizer_scalars: dict[str, dict[str, float]]
+    settings: dict[str, Any]
 
 
 def _newest_whole(run: RunFolder) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
@@ -135,6 +160,7 @@ def _newest_whole(run: RunFolder) -> tuple[Path, dict[str, Tensor], dict[str, An
     for path in kept:
         try:
             tensors, metadata = read_tensors(path)
+            metadata = fields_of(_Metadata, metadata, path)
         except RunError as error:
             damaged.append(str(error))
             continue

@@ -7,11 +7,11 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.learning.streams import Stream, as_stream
 from lieaugmenter.learning.unaugmented import Unaugmented
+from lieaugmenter.learning.weights import WeightAverage, save_weights
 from lieaugmenter.processes import (
     alike,
     any_process,
@@ -36,7 +37,7 @@ from lieaugmenter.processes import (
     process_count,
     process_number,
 )
-from lieaugmenter.runs import RunError, RunFolder, digest_of, versions, write_tensors
+from lieaugmenter.runs import RunError, RunFolder, digest_of, fields_of, versions, write_tensors
 
 NON_FINITE = ("skip", "stop")
 PRECISIONS = ("bf16", "float32")
@@ -47,7 +48,7 @@ _LAST_RATE = 0.01
 _RISE = 0.05
 # Terms are looked at this often; every look waits for the device.
 _LOOK_EVERY = 50
-# Seconds after which a long epoch is kept as it is; the end of every epoch is kept anyway.
+# Seconds after which a long epoch is kept as it is, where nobody says how often to save.
 _SAVE_EVERY = 600.0
 # This many steps skipped in a row are no accident any more.
 _MOST_SKIPPED = 10
@@ -57,6 +58,10 @@ _CAPTURE_WARMUP = 3
 
 class TrainingDiverged(RuntimeError):  # noqa: N818  # it names what happened
     """A term of the objective or the generators became non-finite."""
+
+
+class TimeIsUp(Exception):  # noqa: N818  # it names what happened
+    """Training was stopped by its time limit, with a checkpoint to continue from."""
 
 
 @dataclass
@@ -77,7 +82,7 @@ class History:
 
 def fit(
     model: nn.Module,
-    augmenter: LieAugmenter | None,
+    augmenter: LieAugmenter | Unaugmented | None,
     train: tuple[Batch, Tensor] | DataLoader[Any] | IterableDataset[Any] | Stream | TensorBatches,
     *,
     validation: tuple[Batch, Tensor] | None = None,
@@ -91,6 +96,10 @@ def fit(
     seed: int = 0,
     run: RunFolder | None = None,
     resume: bool = False,
+    save_every: float | None = None,
+    keep_weights: bool = False,
+    time_limit: float | None = None,
+    average: float = 0.0,
     capture: bool = True,
     compile: bool = False,
     chunk: int | None = None,
@@ -109,7 +118,7 @@ def fit(
         The predictor, any module that maps a batch of inputs to one tensor.
     augmenter
         The augmenter; both are trained in place and end on `device`. None trains the predictor
-        alone, on the prediction loss.
+        alone, on the prediction loss; so does `Unaugmented`, with a choice of that loss.
     train
         Inputs and labels, kept on the device where they fit; a DataLoader of pairs (x, y), in its
         own order; a `Stream` or an IterableDataset of pairs, which are read piece by piece and
@@ -138,6 +147,20 @@ def fit(
     resume
         Continue from the run's checkpoint, or begin if there is none. On a CPU the finished run
         equals an uninterrupted one bit for bit.
+    save_every
+        Seconds between checkpoints, wherever in training they fall due; the last epoch, Ctrl-C and
+        the time limit write one anyway. Unless given, the end of every epoch does, and every ten
+        minutes of a longer one. With a DataLoader, which has its own order, checkpoints are
+        only written where an epoch ends.
+    keep_weights
+        With every checkpoint write a file of the weights alone, matrices in half precision: see
+        `save_weights`.
+    time_limit
+        Seconds after which training stops with a checkpoint and raises `TimeIsUp`; needs `run`.
+    average
+        The length of a running average of the weights, as a share of training. The model is
+        validated with the averages and ends with them. 0, the default, is none; 0.005 suits a long
+        training.
     capture
         On a GPU, record the whole step in a CUDA graph and replay it; not with an `optimizer` of
         your own.
@@ -158,7 +181,8 @@ def fit(
     progress
         Show a progress bar on standard error; what stands before it, if it is a word.
     on_epoch
-        Called with every record, before the checkpoint of that epoch is written.
+        Called with every record, before the checkpoint of that epoch is written; the model has
+        its averages meanwhile, where they are taken.
 
     Returns
     -------
@@ -169,6 +193,8 @@ def fit(
     ------
     TrainingDiverged
         Something became non-finite; the message names it, the batch and the last good checkpoint.
+    TimeIsUp
+        After `time_limit` seconds.
     RunError
         The run is in use by another process, was started with other data, settings or versions
         (the message lists them), has no whole checkpoint, or cannot be written.
@@ -201,6 +227,10 @@ def fit(
             raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
     if resume and run is None:
         raise ValueError("resume=True needs run=, the folder to continue from")
+    if time_limit is not None and run is None:
+        raise ValueError("time_limit= needs run=, the folder to continue from")
+    if not 0 <= average < 1:
+        raise ValueError(f"average={average}: a share of training, from 0 (none) to below 1")
     learner = Unaugmented() if augmenter is None else augmenter
     seed, together = number_from_first(seed), process_count() > 1
     where = pick_device(device)
@@ -231,6 +261,11 @@ def fit(
         plain = chunk is None and on_non_finite == "stop" and not together
         trainer.capture = capture and where.type == "cuda" and optimizer is None and plain
         trainer.validation = validation
+        trainer.save_every, trainer.keep_weights = save_every, keep_weights
+        if average:
+            trainer.average = WeightAverage(model, length=average * epochs * len(batches))
+        if time_limit is not None:
+            trainer.deadline = time.monotonic() + time_limit
         if run is not None:
             trainer.settings = {
                 **versions(),
@@ -242,6 +277,7 @@ def fit(
                 "seed": seed,
                 "optimizer": type(made).__name__,
                 "on_non_finite": on_non_finite,
+                "average": average,
                 **_described(learner),
                 **_data_of(batches),
             }
@@ -288,6 +324,17 @@ def _batches(train: Any, batch_size: int, seed: int, device: torch.device) -> Ba
     return TensorBatches(x, y, batch_size, seed=seed, device=device)
 
 
+class _Progress(TypedDict):
+    """What a checkpoint holds besides tensors."""
+
+    epoch: int
+    step: int
+    sums: list[float]
+    skipped: int
+    seconds: float
+    records: list[dict[str, Any]]
+
+
 class _Trainer:
     """The loop. Position and records are attributes, so that a checkpoint can hold them."""
 
@@ -302,6 +349,10 @@ class _Trainer:
     chunk: int | None
     on_non_finite: str
     settings: dict[str, Any]
+    save_every: float | None
+    keep_weights: bool
+    average: WeightAverage | None = None
+    deadline: float = math.inf
 
     def __init__(
         self,
@@ -343,7 +394,7 @@ class _Trainer:
         while self.epoch < self.epochs:
             started = time.monotonic()
             for x, y in self.batches.epoch(self.epoch, skip=self.step):
-                self._set_rate()
+                set_rate(self.optimizer, self._rate(self.step))
                 self.latest = (x, y)
                 self._one_step(x, y)
                 self.step += 1
@@ -352,18 +403,21 @@ class _Trainer:
                     if bar is not None:
                         done = self.epoch * len(self.batches) + self.step
                         bar.update(done, self._means())
+                late = self._agreed(time.monotonic() > self.deadline)
                 stop = self._agreed(interrupted())
-                if stop or self._agreed(self._save_is_due()):
+                if late or stop or self._agreed(self._save_is_due()):
                     self.seconds += time.monotonic() - started
                     started = time.monotonic()
                     self._save_here()
-                if stop:
-                    self._stop()
+                if late or stop:
+                    self._stop(late)
             self._look()
             self.seconds += time.monotonic() - started
             self._end_epoch()
             if bar is not None:
                 bar.update(self.epoch * len(self.batches), self._shown())
+        if self.average is not None:
+            self.average.write()
 
     def _agreed(self, asked: bool) -> bool:
         """Whether any process asks for something; they ask each other when they look, for all of
@@ -423,6 +477,8 @@ class _Trainer:
         else:
             self.skipped_in_a_row = 0
             self.optimizer.step()
+            if self.average is not None:
+                self.average.update()
         return terms
 
     def _gradients(self, x: Batch, y: Tensor) -> Tensor:
@@ -493,12 +549,14 @@ class _Trainer:
     def _state(self) -> list[Tensor]:
         """Every tensor that a step changes."""
         modules = [*self.model.state_dict().values(), *self.augmenter.state_dict().values()]
-        return [*modules, *optimizer_tensors(self.optimizer)]
+        averages = [] if self.average is None else self.average.tensors.values()
+        return [*modules, *averages, *optimizer_tensors(self.optimizer)]
 
-    def _set_rate(self) -> None:
+    def _rate(self, step: int) -> float:
+        """The learning rate of a step of this epoch."""
         total = self.epochs * len(self.batches)
-        done = self.epoch * len(self.batches) + self.step
-        set_rate(self.optimizer, rate_at(done / total, self.lr, self.schedule))
+        done = self.epoch * len(self.batches) + step
+        return rate_at(done / total, self.lr, self.schedule)
 
     def _look(self) -> None:
         """Add up the recent terms; stop if one of them, or a generator, is non-finite."""
@@ -572,18 +630,28 @@ class _Trainer:
         record: dict[str, Any] = {"epoch": self.epoch + 1, **self._means()}
         if self.skipped:
             record["skipped"] = self.skipped
-        record["lr"] = float(self.optimizer.param_groups[0]["lr"])
+        # Not asked of the optimiser, which has none yet if the run was resumed after the last step.
+        record["lr"] = self._rate(self.step - 1) * self.optimizer.param_groups[0]["rate_scale"]
         record["range"] = float(self.augmenter.sampler.ranges().max())
         if self.validation is not None:
-            record["validation"] = self._validate(*self.validation)
+            with self._averaged():
+                record["validation"] = self._validate(*self.validation)
+        if self.device.type == "cuda":
+            record["peak_gb"] = torch.cuda.max_memory_allocated(self.device) / 1e9
         record["seconds"] = self.seconds
         self.history.records.append(record)
         self.epoch, self.step, self.seconds, self.skipped = self.epoch + 1, 0, 0.0, 0
         self.sums = [0.0] * len(self.sums)
         # Before the checkpoint, which has to hold what is changed there.
         if self.on_epoch is not None:
-            self.on_epoch(record)
-        self._save()
+            with self._averaged():
+                self.on_epoch(record)
+        if self.save_every is None or self._save_is_due() or self.epoch == self.epochs:
+            self._save()
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """The model as it will be in the end: with its averages, where there are any."""
+        return nullcontext() if self.average is None else self.average.in_use()
 
     @torch.no_grad()
     def _validate(self, x: Batch, y: Tensor) -> float:
@@ -621,7 +689,16 @@ class _Trainer:
                 "records": self.history.records,
             },
             settings=self.settings,
+            averages=None if self.average is None else self.average.tensors,
         )
+        if self.keep_weights:
+            save_weights(
+                self.run.weights_path,
+                self.model,
+                self.augmenter,
+                averages=None if self.average is None else self.average.tensors,
+                about={"epoch": self.epoch, "step": self.step},
+            )
         self._saved(self.run)
 
     def _saved(self, run: RunFolder) -> None:
@@ -639,9 +716,11 @@ class _Trainer:
             augmenter=self.augmenter,
             optimizer=self.optimizer,
             settings=self.settings,
+            averages=None if self.average is None else self.average.tensors,
         )
         if progress is None:
             return
+        progress = fields_of(_Progress, progress, self.run.checkpoint_path)
         self.epoch, self.step = progress["epoch"], progress["step"]
         self.sums, self.seconds = progress["sums"], progress["seconds"]
         self.skipped = progress["skipped"]
@@ -650,7 +729,8 @@ class _Trainer:
         self._saved(self.run)
 
     def _save_is_due(self) -> bool:
-        late = time.monotonic() - self.saved_on > _SAVE_EVERY
+        interval = _SAVE_EVERY if self.save_every is None else self.save_every
+        late = time.monotonic() - self.saved_on > interval
         return self.run is not None and self.batches.repeats and late
 
     def _save_here(self) -> None:
@@ -663,10 +743,12 @@ class _Trainer:
             self._check_weights()
             self._save()
 
-    def _stop(self) -> None:
-        """Leave on Ctrl-C."""
+    def _stop(self, late: bool) -> None:
+        """Leave, because the time is up or on Ctrl-C."""
         if self.run is None:
             raise KeyboardInterrupt("interrupted; no run folder was given, so nothing was kept")
+        if late:
+            raise TimeIsUp(f"the time is up; {self.run.path} can be resumed")
         raise KeyboardInterrupt(f"interrupted; {self.run.path} can be resumed")
 
 
@@ -809,7 +891,7 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 def _described(learner: LieAugmenter | Unaugmented) -> dict[str, Any]:
     """The settings of an augmenter that its state does not hold."""
     if isinstance(learner, Unaugmented):
-        return {"augmenter": None}
+        return {"augmenter": None, "objective.absolute": learner.objective.absolute}
     return {
         "augmenter": type(learner).__name__,
         "action": type(learner.action).__name__,
@@ -860,6 +942,8 @@ def pick_device(device: str | torch.device) -> torch.device:
         chosen = torch.device(device)
     except RuntimeError:
         raise ValueError(f"unknown device {device!r}; choose from auto, cpu, cuda") from None
+    if chosen.type == "meta":
+        raise ValueError(f"device={str(device)!r} holds no numbers; choose from auto, cpu, cuda")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={str(device)!r}, but this machine has no usable CUDA device")
     return chosen

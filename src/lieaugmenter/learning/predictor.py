@@ -32,6 +32,8 @@ class Predictor(nn.Module):
     views
         Elements to average over when a call does not say; `augmenter.n_views` unless given, 0 for
         the direct prediction, which it is without generators.
+    absolute
+        Whether `loss` is of absolute instead of squared errors.
 
     Notes
     -----
@@ -51,8 +53,10 @@ class Predictor(nn.Module):
         y_shift: Tensor | float = 0.0,
         classes: int = 0,
         views: int | None = None,
+        absolute: bool = False,
     ) -> None:
         super().__init__()
+        self.absolute = absolute
         self.network = network
         self.augmenter = augmenter
         self.x_scale = x_scale
@@ -82,11 +86,12 @@ class Predictor(nn.Module):
 
     @torch.no_grad()
     def loss(self, x: Batch, y: Tensor, views: int | None = None) -> float:
-        """Mean squared error, or negative log-likelihood, in the units of the data."""
+        """Mean squared or absolute error, or negative log-likelihood, in the data's units."""
         prediction = self(x, views=views).cpu()
         if self.classes:
             return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y.cpu()))
-        return float((prediction.reshape(y.shape) - y.cpu()).square().mean())
+        error = prediction.reshape(y.shape) - y.cpu()
+        return float(error.abs().mean() if self.absolute else error.square().mean())
 
     def choose_inference(
         self, x: Batch, y: Tensor, plain: nn.Module | None = None

@@ -224,6 +224,10 @@ _FAMILIES: dict[str, Callable[[int], Tensor]] = {
 }
 
 
+# gl(100) takes 400 MB, and a number is quickly typed.
+_LARGEST_NAMED = 100
+
+
 def names() -> list[str]:
     """The families that `named` knows."""
     return sorted(_FAMILIES)
@@ -238,7 +242,13 @@ def named(name: str) -> Float[Tensor, "c d d"]:
     match = re.fullmatch(r"\s*([a-z]+)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*", name.lower())
     if match is None or match[1] not in _FAMILIES or (match[3] and match[1] != "so"):
         known = ", ".join(f"{family}(n)" for family in names())
-        raise ValueError(f"unknown group {name!r}; choose from {known}, so(p,q)")
+        raise ValueError(f"unknown group {name[:40]!r}; choose from {known}, so(p,q)")
+    sizes = [size for size in match.groups()[1:] if size]
+    if any(len(size) > len(str(_LARGEST_NAMED)) or int(size) > _LARGEST_NAMED for size in sizes):
+        raise ValueError(
+            f"{name[:40]}: by name at most {_LARGEST_NAMED} dimensions; give the generators of a "
+            f"larger group"
+        )
     if match[3]:
         return so_pq(int(match[2]), int(match[3]))
     return _FAMILIES[match[1]](int(match[2]))

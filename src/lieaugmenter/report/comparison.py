@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lieaugmenter.experiments.catalogue import AMPLITUDES, IMAGES
-from lieaugmenter.experiments.results import Statistic, of_method, statistic
+from lieaugmenter.experiments.catalogue import AMPLITUDES, IMAGES, MOLECULES
+from lieaugmenter.experiments.results import Statistic, of_method, read_results, statistic
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
-from lieaugmenter.runs import read_json
 
 KINDS = {
     "emlp": "EMLP",
@@ -21,6 +20,7 @@ KINDS = {
     "trivial": "no augmentation",
     "oracle": "oracle",
     "augerino": "Augerino+",
+    "augerino-widths": "Augerino",
     "liegan": "LieGAN",
     "liegg": "LieGG",
     "lieaugmenter": "LieAugmenter",
@@ -154,6 +154,24 @@ EQUIVARIANCE_2 = Measure(
     "Nothing cancels in it. Mean over the logits.",
     same_unit=False,
 )
+MAE = Measure("mae", "Test error (MAE in meV)", _three_digits)
+MOLECULE_MEASURES = (
+    MAE,
+    Measure(
+        "equivariance",
+        "Equivariance error in eV, averages over elements compared",
+        small,
+        "The errors of single elements can cancel in it. Of what predicts, averages included.",
+    ),
+    Measure(
+        "equivariance-2",
+        "Equivariance error in eV, average over elements of the error",
+        small,
+        "Nothing cancels in it. The paper gives no unit; eV is this project's guess.",
+        same_unit=False,
+    ),
+    SECONDS,
+)
 IMAGE_MEASURES = (ACCURACY, DIRECT, EQUIVARIANCE, EQUIVARIANCE_2, SECONDS)
 VECTOR_MEASURES = (
     MSE,
@@ -199,6 +217,8 @@ def of_momenta(experiment: Experiment) -> bool:
 
 def measures_of(experiment: Experiment) -> tuple[Measure, ...]:
     """The tables of an experiment's section; the first one is always there."""
+    if experiment.name in MOLECULES:
+        return MOLECULE_MEASURES
     return IMAGE_MEASURES if of_images(experiment) else VECTOR_MEASURES
 
 
@@ -211,7 +231,7 @@ def _unchanged(folder: Path, experiment: Experiment) -> list[dict[str, Any]]:
     return [
         {**result, "method": Method(kind, f"{name}-{experiment.unchanged[name]:g}").name}
         for kind, name in sorted(varied)
-        for result in of_method(read_json(path)["results"], kind)
+        for result in of_method(read_results(path)["results"], kind)
     ]
 
 
@@ -230,7 +250,7 @@ class Finished:
         path = folder / f"{experiment.name}.json"
         if not path.is_file():
             return None
-        content = read_json(path)
+        content = read_results(path)
         results = content["results"] + _unchanged(folder, experiment)
         return cls(experiment, content["settings"], content["environment"] or {}, results)
 
@@ -263,7 +283,7 @@ def has_diverged(result: Mapping[str, Any]) -> bool:
     """Whether training did, or ended in a network whose test error is not finite."""
     # A test error that is not finite is kept as null.
     return "diverged" in result or any(
-        key in result and result[key] is None for key in ("mse", "accuracy")
+        key in result and result[key] is None for key in ("mse", "mae", "accuracy")
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from jaxtyping import Float
 from torch import Tensor
@@ -15,6 +15,8 @@ from lieaugmenter.report.trials import Departure
 from lieaugmenter.runs import (
     RunError,
     RunFolder,
+    fields_of,
+    fits,
     read_json,
     read_tensors,
     write_json,
@@ -130,24 +132,96 @@ class Findings:
     @classmethod
     def load(cls, run: RunFolder) -> Findings:
         """Read back what `save` wrote, with the run's metrics, settings and environment."""
-        tensors, words = read_tensors(run.path / "basis.safetensors")
+        basis, verdict = run.path / "basis.safetensors", run.path / "verdict.json"
+        tensors, words = read_tensors(basis)
         samples, _ = read_tensors(run.path / "samples.safetensors")
-        verdict = Verdict.from_json(read_json(run.path / "verdict.json"))
-        try:
-            if words.get("departure") is not None:
-                words["departure"] = Departure(**words["departure"])
-            return cls(
-                verdict=verdict,
-                **tensors,
-                samples=samples["samples"],
-                sweep=_read_sweep(run.path / "sweep.safetensors"),
-                history=run.metrics(),
-                settings=run.config().get("parameters", {}),
-                environment=read_json(run.path / "environment.json"),
-                **words,
-            )
-        except (KeyError, TypeError) as error:
-            raise RunError(f"{run.path} does not hold the results of a run: {error}") from None
+        parts = {
+            "verdict": Verdict.from_json(read_json(verdict), verdict),
+            "departure": _read_departure(words.pop("departure", None), basis),
+            "sweep": _read_sweep(run.path / "sweep.safetensors"),
+            "history": run.metrics(),
+            "settings": run.config().get("parameters", {}),
+            "environment": read_json(run.path / "environment.json"),
+        }
+        for name, kind in _ROWS.items():
+            if not fits(words.get(name, []), kind):
+                raise RunError(f"{basis} is damaged: {name} does not hold what it should")
+        found = cls(**fields_of(cls, {**words, **tensors, **samples, **parts}, run.path))
+        _check_sizes(found, run.path)
+        return found
+
+
+class _Row(TypedDict, total=False):
+    """Of the tables: what is shown, where it is there."""
+
+    dimension: Required[int]
+    group: str | None
+    validation_loss: float | None
+    defect: float | None
+    lower: float | None
+    upper: float | None
+    closure: float | None
+    seed_agreement: float | None
+
+
+class _Invariants(TypedDict):
+    kind: str
+    rank: int | None
+    compact: bool | None
+    killing_signature: list[int]
+    metric_signature: list[int] | None
+
+
+class _Algebra(TypedDict, total=False):
+    name: Required[str]
+    invariants: Required[_Invariants]
+    description: str
+    cosine: float | None
+    alternatives: list[list[str | float]]
+
+
+class _Way(TypedDict):
+    predictor: str
+    loss: float | None
+    moved: float | None
+
+
+class _Seed(TypedDict):
+    loss: float | None
+    cosines: list[float | None]
+
+
+_ROWS = {
+    "table": list[_Row],
+    "spectrum": list[_Row],
+    "algebra": _Algebra | list[Any] | None,
+    "predictors": list[_Way],
+    "seeds": list[_Seed],
+}
+
+
+def _check_sizes(found: Findings, where: Path) -> None:
+    """Raise a `RunError` unless everything is about generators of one size."""
+    c, d = found.generators.shape[0], found.generators.shape[-1]
+    for name in ("generators", "truth", "exact"):
+        tensor = getattr(found, name)
+        if tensor is not None and tensor.shape[1:] != (d, d):
+            raise RunError(f"{where} is damaged: {name} have shape {tuple(tensor.shape)}")
+    if len(found.ranges) != c or len(found.feature_names) > d:
+        raise RunError(
+            f"{where} is damaged: {len(found.ranges)} ranges and {len(found.feature_names)} names "
+            f"for generators of shape {tuple(found.generators.shape)}"
+        )
+
+
+def _read_departure(content: Any, where: Path) -> Departure | None:
+    if content is None:
+        return None
+    found = Departure(**fields_of(Departure, content, where))
+    curves = [*found.learned, *found.random]
+    if any(len(curve) != len(found.sizes) for curve in curves) or len(found.null) != 2:
+        raise RunError(f"{where} is damaged: the curves of the departure are not of one length")
+    return found
 
 
 def _read_sweep(path: Path) -> Sweep | None:
@@ -155,4 +229,11 @@ def _read_sweep(path: Path) -> Sweep | None:
     if not path.is_file():
         return None
     tensors, words = read_tensors(path)
-    return Sweep(**tensors, **words)
+    found = Sweep(**fields_of(Sweep, {**words, **tensors}, path))
+    c, n, k = (*found.inputs.shape, 0, 0, 0)[:3]
+    outputs = (c, n, k, len(found.outputs))
+    shapes = {"weights": (c, k), "direct": outputs, "averaged": outputs, "expected": outputs}
+    for name, shape in shapes.items():
+        if getattr(found, name).shape != shape:
+            raise RunError(f"{path} is damaged: {name} and the samples do not fit together")
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from lieaugmenter.experiments.catalogue import IMAGES
 from lieaugmenter.experiments.spec import Experiment, Method
@@ -29,7 +29,7 @@ from lieaugmenter.report.requirements import (
     outcome,
     subject,
 )
-from lieaugmenter.runs import read_json
+from lieaugmenter.runs import fields_of, read_json
 
 _INSIDE, _OUTSIDE = "rotated-mnist", "rotated-mnist-ood"
 _OURS, _ORACLE = Method("lieaugmenter"), Method("oracle")
@@ -48,7 +48,25 @@ _MOST_SECONDS, _MOST_RATIO = 20.0, 1.15
 def read_speed(results: Path) -> Mapping[str, Any] | None:
     """What `benchmarks/image_step.py` measured; its results lie beside those of the experiments."""
     path = results.resolve().parent / "benchmarks" / "results" / "image_step.json"
-    return read_json(path) if path.is_file() else None
+    return fields_of(_Speed, read_json(path), path) if path.is_file() else None
+
+
+class _Fit(TypedDict):
+    seconds: float
+    epochs: int
+
+
+class _Sizes(TypedDict):
+    fitted_images: int
+
+
+class _Speed(TypedDict):
+    """Of what was measured, that which is shown."""
+
+    fit: _Fit
+    sizes: _Sizes
+    ratio: float
+    environment: dict[str, Any]
 
 
 def image_requirements(

@@ -10,12 +10,21 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lieaugmenter.experiments.catalogue import AMPLITUDES, EXPERIMENTS, IMAGES, VECTORS
+from lieaugmenter.experiments.catalogue import (
+    AMPLITUDES,
+    EXPERIMENTS,
+    IMAGES,
+    MOLECULES,
+    VECTORS,
+)
 from lieaugmenter.report.ablations import ABLATIONS, SAMPLES
 from lieaugmenter.report.comparison import Finished, of_images, of_momenta
 from lieaugmenter.report.image_figures import image_figures
 from lieaugmenter.report.image_requirements import image_requirements, read_speed
 from lieaugmenter.report.image_sections import ablations_section, about_images, samples_section
+from lieaugmenter.report.molecule_figures import molecule_figures
+from lieaugmenter.report.molecule_requirements import molecule_requirements, read_step
+from lieaugmenter.report.molecule_sections import about_molecules, molecule_section
 from lieaugmenter.report.momenta_figures import momenta_figures
 from lieaugmenter.report.momenta_sections import (
     about_momenta,
@@ -27,12 +36,13 @@ from lieaugmenter.report.plots import Figure
 from lieaugmenter.report.requirements import requirements, requirements_table
 from lieaugmenter.report.sections import section
 from lieaugmenter.report.sensitivity import sensitivity
-from lieaugmenter.runs import write_atomically
+from lieaugmenter.runs import RunError, write_atomically
 
 _SECTIONS = {
     ABLATIONS: ablations_section,
     SAMPLES: samples_section,
     **dict.fromkeys(AMPLITUDES, momenta_section),
+    **dict.fromkeys(MOLECULES, molecule_section),
 }
 
 
@@ -57,6 +67,8 @@ def write_reproduction(results: Path, document: Path) -> None:
 def _figures(finished: Finished) -> Iterator[tuple[str, Figure]]:
     if of_momenta(finished.experiment):
         yield from momenta_figures(finished)
+    elif finished.experiment.name in MOLECULES:
+        yield from molecule_figures(finished)
     else:
         yield from image_figures(finished) if of_images(finished.experiment) else figures(finished)
 
@@ -70,12 +82,15 @@ def reproduction(results: Path) -> str:
         "## Requirements\n\n" + requirements_table(requirements(read)),
         "## Requirements on images\n\n" + requirements_table(of_digits),
         "## Requirements on four-momenta\n\n" + requirements_table(momenta_requirements(read)),
+        "## Requirements on molecules\n\n"
+        + requirements_table(molecule_requirements(read, read_step(results))),
         *(_section(name, read[name]) for name in VECTORS),
     ]
     varied = sensitivity(results)
     parts += [varied] if varied else []
     parts += [about_images(), *(_section(name, read[name]) for name in IMAGES)]
     parts += [about_momenta(), *(_section(name, read[name]) for name in AMPLITUDES)]
+    parts += [about_molecules(), *(_section(name, read[name]) for name in MOLECULES)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -97,10 +112,9 @@ def _opening(read: Sequence[Finished | None]) -> str:
     )
     return f"""# Reproduction
 
-The paper's experiments on vectors, on images and on four-momenta, with the paper's numbers beside
-ours. This file is generated from the results of `lieaugmenter reproduce NAME`; `make reproduction`
-writes it anew. Every number is from those results, from the paper's tables, or follows from a
-formula that stands beside it.
+The paper's experiments, with the paper's numbers beside ours. This file is generated from
+the results of `lieaugmenter reproduce NAME`; `make reproduction` writes it anew. Every number is
+from those results, from the paper's tables, or follows from a formula that stands beside it.
 
 How to read the tables:
 
@@ -109,8 +123,8 @@ How to read the tables:
   the settings that were published for them.
 - **ours, own settings**: our code with this project's settings. The learning rate falls as a
   cosine, the range of the coefficients grows at first, the data are scaled. This column exists for
-  no augmentation, the oracle and LieAugmenter. What they are for images stands in
-  [Images](#images).
+  no augmentation, the oracle and LieAugmenter. What they are for images and molecules stands in
+  [Images](#images) and [Molecules](#molecules).
 - A value is the mean ± the standard deviation over seeds. The best mean of a row is bold: the
   lowest, of accuracies the highest.
 - Seeds that diverged are counted in the cell. The mean is over the others and is never bold.
@@ -130,7 +144,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("results", type=Path, help="folder with a .json for each experiment")
     parser.add_argument("document", type=Path, help="Markdown file to write")
     parsed = parser.parse_args(arguments)
-    write_reproduction(parsed.results, parsed.document)
+    try:
+        write_reproduction(parsed.results, parsed.document)
+    except (RunError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":

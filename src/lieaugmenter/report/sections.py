@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lieaugmenter.experiments.catalogue import MOLECULES
 from lieaugmenter.experiments.spec import Experiment
 from lieaugmenter.report.comparison import (
     Finished,
@@ -28,6 +29,8 @@ _NETWORKS = {
     "histology-vit": "a small Vision Transformer",
     "amplitudes": _TRANSFORMER,
     "amplitudes-boosted": _TRANSFORMER,
+    "qm9-homo": "LieConv-Trivial",
+    "qm9-lumo": "LieConv-Trivial",
 }
 
 
@@ -109,8 +112,9 @@ def _data_words(finished: Finished) -> str:
     source = finished.settings["source"]
     if source != "generated":
         return f"data from `{source}`"
-    # Images are never generated: their file was not named.
-    return "data from the usual place" if of_images(finished.experiment) else "data generated"
+    # Images and molecules are never generated: their file was not named.
+    usual = of_images(finished.experiment) or finished.experiment.name in MOLECULES
+    return "data from the usual place" if usual else "data generated"
 
 
 def _explanations(experiment: Experiment) -> list[str]:

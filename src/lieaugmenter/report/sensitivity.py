@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from lieaugmenter.experiments.catalogue import VECTORS
 from lieaugmenter.experiments.results import Statistic, statistic
@@ -19,7 +19,7 @@ from lieaugmenter.report.comparison import (
     label,
     paper_value,
 )
-from lieaugmenter.runs import read_json
+from lieaugmenter.runs import RunError, fields_of, fits, in_short, read_json
 
 # The studies by their file, with what is varied.
 STUDIES = {
@@ -40,7 +40,7 @@ def sensitivity(results: Path) -> str:
         The folder with the results of the experiments; the studies are in ``sensitivity``.
     """
     tables = [
-        _table(name, read_json(path), results)
+        _table(name, _read_study(path, name), results)
         for name in STUDIES
         if (path := results / "sensitivity" / f"{name}.json").is_file()
     ]
@@ -54,6 +54,29 @@ def sensitivity(results: Path) -> str:
         "of both spreads of the named values, between the means, or outside of all of them. "
         "`benchmarks/sensitivity.py` runs the studies.\n\n" + "\n\n".join(tables)
     )
+
+
+class _Result(TypedDict):
+    """Of one run of a study; the value that was varied stands beside it."""
+
+    experiment: str
+    method: str
+    seed: int
+    mse: float | None
+
+
+class _Study(TypedDict):
+    environment: dict[str, Any]
+    results: list[_Result]
+
+
+def _read_study(path: Path, study: str) -> dict[str, Any]:
+    content = fields_of(_Study, read_json(path), path)
+    for result in content["results"]:
+        methods = [m.name for m in getattr(VECTORS.get(result["experiment"]), "methods", ())]
+        if result["method"] not in methods or not fits(result.get(study), float):
+            raise RunError(f"{path} is damaged: {in_short(result)} is no run of the study {study}")
+    return content
 
 
 def _table(study: str, content: Mapping[str, Any], results: Path) -> str:

@@ -1,0 +1,131 @@
+"""Pictures of the experiments on molecules: six generators beside se(3), and how errors fall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lieaugmenter.analysis.compare import absolute_cosine, match
+from lieaugmenter.data.molecules import AXES
+from lieaugmenter.experiments.spec import Method
+from lieaugmenter.lie.brackets import orthonormal
+from lieaugmenter.lie.catalogue import se
+from lieaugmenter.report.comparison import MAE, Finished, label, paper_value, whose
+from lieaugmenter.report.paper_figures import COLOURS, Panel, aligned, first_seed, generator_grid
+from lieaugmenter.report.plots import INK, PALETTE, QUIET, Figure, grid, look
+
+# The generators of se(3), in the catalogue's order.
+_NAMES = ("turn x, y", "turn x, z", "turn y, z", "shift x", "shift y", "shift z")
+_COLOURS = {
+    **COLOURS,
+    "trivial-paper": PALETTE[1],
+    "trivial": PALETTE[1],
+    "oracle-paper": PALETTE[3],
+    "oracle": PALETTE[3],
+    "augerino-widths": PALETTE[4],
+}
+_WORDS = {
+    "generators": (
+        "The generators of se(3), the nearest to each in the span of the six learned ones, and the "
+        "learned ones matched to them, all with the sign and the norm of the true ones; first "
+        "seed, with absolute cosines"
+    ),
+    "curves": (
+        "Test error of direct predictions, not averaged over elements, by seconds of training"
+    ),
+}
+
+
+def molecule_captions(finished: Finished) -> list[tuple[str, str]]:
+    """File names of an experiment's pictures, and what they show."""
+    name = finished.experiment.name
+    return [(f"reproduction-{name}-{key}.png", _WORDS[key]) for key in _shown(finished)]
+
+
+def molecule_figures(finished: Finished) -> Iterator[tuple[str, Figure]]:
+    """The pictures of an experiment with their file names."""
+    draw = {"generators": _generators, "curves": _curves}
+    for (file, _), key in zip(molecule_captions(finished), _shown(finished), strict=True):
+        yield file, draw[key](finished)
+
+
+def _shown(finished: Finished) -> Iterator[str]:
+    if _learned(finished):
+        yield "generators"
+    if any(run.get("test-curve") for run in finished.results):
+        yield "curves"
+
+
+def _learned(finished: Finished) -> dict[str, Float[Tensor, "c d d"]]:
+    """The generators of LieAugmenter's first seed, by settings."""
+    found = {}
+    for method in (Method("lieaugmenter"), Method("lieaugmenter-paper")):
+        for run in finished.of(method):
+            if run["seed"] == first_seed(finished) and "generators" in run:
+                found[whose(method)] = torch.tensor(run["generators"])
+    return found
+
+
+def nearest_in_span(
+    truth: Float[Tensor, "d d"], learned: Float[Tensor, "c d d"]
+) -> Float[Tensor, "d d"]:
+    """Of all combinations of learned generators the one nearest to a true one.
+
+    >>> torch.allclose(nearest_in_span(se(3)[0], se(3)), se(3)[0], atol=1e-6)
+    True
+    """
+    span = orthonormal(learned).flatten(1).to(truth.dtype)
+    return (truth.flatten() @ span.mT @ span).view_as(truth)
+
+
+def _generators(finished: Finished) -> Figure:
+    truth = se(3)
+    rows = [("se(3)", [Panel(name, known) for name, known in zip(_NAMES, truth, strict=True)])]
+    for settings, learned in _learned(finished).items():
+        nearest = torch.stack([nearest_in_span(known, learned) for known in truth])
+        rows.append((f"nearest in span,\n{settings} settings", _panels(nearest, truth)))
+        rows.append(
+            (f"learned,\n{settings} settings", _panels(match(learned, truth).generators, truth))
+        )
+    title = f"{_title(finished)}: generators, seed {first_seed(finished)}{_mark(finished)}"
+    return generator_grid(title, rows, truth[0], AXES)
+
+
+def _panels(found: Float[Tensor, "c d d"], truth: Float[Tensor, "c d d"]) -> list[Panel]:
+    cosines = absolute_cosine(found, truth).tolist()
+    shown = zip(_NAMES, found, truth, cosines, strict=True)
+    return [Panel(n, aligned(own, known), below=f"{cosine:.4f}") for n, own, known, cosine in shown]
+
+
+def _curves(finished: Finished) -> Figure:
+    """One line a method; the paper's error of LieAugmenter is marked."""
+    with look():
+        figure, axes = grid((6.4, 3.8), 1, 1)
+        ax = axes[0][0]
+        figure.suptitle(f"{_title(finished)}{_mark(finished)}", x=0.01, ha="left", fontsize=11)
+        for method in finished.experiment.methods:
+            runs = [run for run in finished.of(method) if run.get("test-curve")]
+            if runs:
+                style = "-" if method.ours else (0, (3, 1.5))
+                words = f"{label(method.row)}, {whose(method)} settings"
+                x, y = runs[0]["curve-seconds"], runs[0]["test-curve"]
+                ax.plot(x, y, color=_COLOURS[method.kind], ls=style, lw=1.5, label=words)
+        reported = paper_value(finished.experiment, "lieaugmenter", MAE.key)
+        if reported is not None:
+            ax.axhline(reported.mean, color=QUIET, lw=0.8, ls=(0, (4, 3)))
+        ax.set_yscale("log")
+        ax.set_xlabel("seconds of training")
+        ax.set_ylabel("test MAE, meV", color=INK)
+        ax.legend(fontsize=7.5)
+        return figure
+
+
+def _title(finished: Finished) -> str:
+    return finished.experiment.name.partition("-")[2].upper()
+
+
+def _mark(finished: Finished) -> str:
+    return " (quick run: means nothing)" if finished.quick else ""
