@@ -191,7 +191,8 @@ def of_few_pairs(function: Callable[[Tensor], Tensor]) -> Evidence:
     """From so few samples that teams alone cannot show a symmetry."""
     rng = torch.Generator().manual_seed(0)
     x = torch.randn(800, 2, 2, generator=rng)
-    y = function(x)
+    # A number for each sample, without an axis of its own, as users have it.
+    y = function(x).squeeze(1)
     y = (y - y.mean()) / y.std()
     return gather(
         lambda: MLP((2, 2), (1,), hidden=(48, 48), smooth=True),

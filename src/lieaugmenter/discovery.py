@@ -171,7 +171,7 @@ class Evidence:
         y = y[: len(predictions)].cpu()
         if team.classes:
             return -predictions.gather(1, y[:, None]).squeeze(1).clamp_min(1e-12).log()
-        return (predictions.reshape(y.shape) - y).square().flatten(1).mean(1)
+        return (predictions.reshape(len(y), -1) - y.reshape(len(y), -1)).square().mean(1)
 
     def components(self, **options: Any) -> Components:
         """Discrete transformations, judged by the same teams; see `analysis.components`."""
