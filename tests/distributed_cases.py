@@ -146,7 +146,7 @@ def ask_for_what_is_refused(out: Path) -> None:
         train("in-use", out)
     except RunError as refusal:
         (out / f"in-use-{process_number()}.txt").write_text(str(refusal))
-    augerino = AugerinoPlus("vector", 2, output="invariant", warmup_steps=0)
+    augerino = AugerinoPlus("vector", 2, output="invariant")
     try:
         fit(Watched(1), augerino, data(False), epochs=1, device="cpu", progress=False)
     except ValueError as refusal:

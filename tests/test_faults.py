@@ -180,8 +180,9 @@ def test_networks_of_the_teams_are_not_trained_again(tmp_path: Path) -> None:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-# A download that grows and is checked, and a compiler's output that is named by its digest.
-OWN_WRITERS = {"data/store.py", "lie/native.py", "runs.py"}
+# A download that grows and is checked, a compiler's output that is named by its digest, and the
+# locks of a sweep, whose lines say who was at work.
+OWN_WRITERS = {"data/store.py", "lie/native.py", "runs.py", "sweeps.py"}
 
 
 def writes_a_file(call: ast.Call) -> bool:
