@@ -14,7 +14,6 @@ import importlib.metadata
 import io
 import json
 import os
-import platform
 import resource
 import signal
 import sys
@@ -34,6 +33,8 @@ with redirect_stderr(io.StringIO()), atheris.instrument_imports(include=["lieaug
     import hostile_readers
     from hostile_mutations import mutate
     from hostile_readers import READERS, Reader, UnansweredError, answer
+
+    from lieaugmenter.runs import environment
 
 RECORD = ROOT / "benchmarks" / "results" / "fuzz.json"
 UNANSWERED = ROOT / "build" / "fuzz"
@@ -66,8 +67,8 @@ def main() -> int:
         "answered": answered,
         "seconds": round(time.perf_counter() - start, 1),
         "peak_mib": max(row["peak_mib"] for row in found.values()),
-        "python": platform.python_version(),
         "atheris": importlib.metadata.version("atheris"),
+        "environment": environment(),
         "readers": found,
     }
     asked.record.write_text(json.dumps(record, indent=2) + "\n")
