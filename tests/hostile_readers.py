@@ -39,6 +39,7 @@ from lieaugmenter.experiments.results import collect
 from lieaugmenter.export import load_manifest, manifest_of_run, save_manifest
 from lieaugmenter.export.manifest import Manifest
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
+from lieaugmenter.learning.weights import load_weights, save_weights
 from lieaugmenter.lie.catalogue import se, so
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import render
@@ -446,6 +447,20 @@ def _continue(folder: Path, content: bytes) -> object:
 
 
 @cache
+def _weights() -> list[bytes]:
+    model, augmenter, _ = _network()
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "weights.safetensors"
+        save_weights(path, model, augmenter, about={"epoch": 1})
+        return [path.read_bytes()]
+
+
+def _load_weights(path: Path) -> object:
+    model, augmenter, _ = _network()
+    return load_weights(path, model, augmenter)
+
+
+@cache
 def _manifest() -> dict[str, bytes]:
     found = Manifest(
         so(2), so(2), [2.0], "vector", "invariant", ["x", "y"], (2,), (1,), algebra="so(2)"
@@ -631,6 +646,7 @@ READERS: dict[str, Reader] = {
             if not name.startswith("network")
         ),
         Reader("checkpoint", "tensors", _checkpoints, _continue, (RunError,)),
+        Reader("weights", "tensors", _weights, _file("w.safetensors", _load_weights), (RunError,)),
         Reader(
             "manifest",
             "json",

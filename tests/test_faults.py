@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lieaugmenter import LieAugmenter, Objective, SymmetryRegressor, TrainingDiverged, fit
-from lieaugmenter.baselines.augerino import AugerinoPlus
+from lieaugmenter.baselines.augerino import Augerino, AugerinoPlus
 from lieaugmenter.cli import main
 from lieaugmenter.experiments.catalogue import find_experiment
 from lieaugmenter.experiments.runner import Settings, run_method
@@ -112,7 +112,7 @@ def test_metrics_lost_between_two_files_are_written_again(tmp_path: Path) -> Non
     assert run.metrics() == complete
 
 
-def test_long_epoch_is_kept_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_epoch_is_kept_on_the_way(tmp_path: Path) -> None:
     class Stops(Explodes):
         def forward(self, x: Tensor) -> Tensor:
             if self.training and self.count in self.calls:
@@ -120,11 +120,10 @@ def test_long_epoch_is_kept_on_the_way(tmp_path: Path, monkeypatch: pytest.Monke
             self.count += 1
             return self.inner(x)
 
-    monkeypatch.setattr("lieaugmenter.learning.engine._SAVE_EVERY", 0.0)
     whole, run = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
     expected = train(whole, model=Stops(set()))
     with pytest.raises(StopHereError):
-        train(run, model=Stops({6}))
+        train(run, model=Stops({6}), save_every=0.0)
     again = Stops(set())
     found = train(run, model=again, resume=True)
     assert again.count == 12 - 6
@@ -617,6 +616,11 @@ def test_losses_that_are_no_means_are_not_taken_in_chunks() -> None:
     augerino = AugerinoPlus("vector", 2, output="invariant")
     with pytest.raises(ValueError, match="AugerinoPlus cannot be taken in chunks"):
         fit(model, augerino, ring(), chunk=4, epochs=1, progress=False, device="cpu")
+    with pytest.raises(ValueError, match="Augerino cannot be taken in chunks"):
+        fit(
+            model, Augerino("affine", 2, output="invariant"), ring(), chunk=4, epochs=1,
+            progress=False, device="cpu",
+        )  # fmt: skip
     with pytest.raises(ValueError, match="chunk=0"):
         train(chunk=0)
 

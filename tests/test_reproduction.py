@@ -178,7 +178,7 @@ def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
         counts = {word: int(n) for n, word in re.findall(r"(\d+) ([a-z ]+)", summary)}
         assert int(total) == sum(counts.values())
         missed += counts.get("missed", 0)
-    assert len(summaries) == 3
+    assert len(summaries) == 4
     assert missed == text.count("**missed**")
 
 

@@ -184,6 +184,8 @@ class Augerino(LieAugmenter):
     """
 
     mixes_views = False
+    # Chunks are made of the originals and their views; here one view stands for the original.
+    separable = False
 
     def __init__(
         self,
