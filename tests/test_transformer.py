@@ -74,12 +74,14 @@ def test_lie_derivative_is_a_forward_derivative() -> None:
 
 
 def test_bf16_stays_close_to_float32() -> None:
+    torch.manual_seed(0)
     network, x = small().requires_grad_(False), events(200)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rounded = network(x)
     exact = network(x)
     assert rounded.dtype == torch.float32
-    assert 0 < float((rounded - exact).abs().max()) < 0.05 * float(exact.std())
+    # A number of bfloat16 is known to a two hundred and fiftieth.
+    assert 0 < float((rounded - exact).abs().max()) < 0.02 * float(exact.abs().max())
 
 
 def test_it_learns_an_amplitude() -> None:
