@@ -39,7 +39,7 @@ from lieaugmenter.runs import RunError, WriteError, read_json, read_tensors, wri
 
 SOURCES = Path(__file__).parent.parent / "src"
 # Inputs of each reader; those that draw pictures or train take seconds each.
-INPUTS, SLOW_INPUTS = 50, 3
+INPUTS, SLOW_INPUTS = 200, 5
 # What reading a bomb may take of memory, beyond what the libraries do.
 MOST_MEMORY = 400 * 2**20
 
