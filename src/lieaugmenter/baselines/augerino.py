@@ -21,6 +21,7 @@ from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask, make_actio
 from lieaugmenter.learning.averaging import shaped_like
 from lieaugmenter.learning.objective import Objective, alignment, prediction_loss
 from lieaugmenter.lie.catalogue import lift, scaling, sl, so, translations
+from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.samplers import Normal, Sampler
 
 # As published for molecules: every width starts at 1, a wider one than this is no longer rewarded,
@@ -109,9 +110,7 @@ class AugerinoPlus(LieAugmenter):
         self, x: Batch, y: Tensor, generator: torch.Generator | None
     ) -> tuple[Batch, Callable[[Tensor], Float[Tensor, " terms"]]]:
         """One view in place of the original, and the terms on it."""
-        elements = self.sample(batch_size(x), views=1, generator=generator)
-        moved = map_tensors(lambda t: t.squeeze(1), self.action.act(elements, x))
-        target = self.output.act(elements, y).squeeze(1)
+        elements, moved, target = _one_view(self, x, y, generator)
 
         def terms_of(predictions: Tensor) -> Float[Tensor, " terms"]:
             if y.is_floating_point():
@@ -124,6 +123,15 @@ class AugerinoPlus(LieAugmenter):
             return torch.stack([values[name] for name in self.terms])
 
         return moved, terms_of
+
+
+def _one_view(
+    augmenter: LieAugmenter, x: Batch, y: Tensor, generator: torch.Generator | None
+) -> tuple[Elements, Batch, Tensor]:
+    """An element for each sample, and the sample and its label moved by it."""
+    elements = augmenter.sample(batch_size(x), views=1, generator=generator)
+    moved = map_tensors(lambda t: t.squeeze(1), augmenter.action.act(elements, x))
+    return elements, moved, augmenter.output.act(elements, y).squeeze(1)
 
 
 class Widths(Sampler):
@@ -218,9 +226,7 @@ class Augerino(LieAugmenter):
         self, x: Batch, y: Tensor, generator: torch.Generator | None
     ) -> tuple[Batch, Callable[[Tensor], Float[Tensor, " terms"]]]:
         """One view in place of the original, and the terms on it."""
-        elements = self.sample(batch_size(x), views=1, generator=generator)
-        moved = map_tensors(lambda t: t.squeeze(1), self.action.act(elements, x))
-        target = self.output.act(elements, y).squeeze(1)
+        _, moved, target = _one_view(self, x, y, generator)
 
         def terms_of(predictions: Tensor) -> Float[Tensor, " terms"]:
             if y.is_floating_point():

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Required, TypedDict, get_type_hints
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from lieaugmenter.experiments.spec import Experiment
 from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
 from lieaugmenter.runs import (
@@ -87,7 +91,29 @@ def read_results(path: Path) -> dict[str, Any]:
         curve = result.get("test-curve", [])
         if len(result.get("curve-seconds", curve)) != len(curve):
             raise RunError(f"{path} is damaged: a curve does not have a time for every error")
+        if not _square(result.get("generators", [])):
+            raise RunError(f"{path} is damaged: the generators are not square, or of several sizes")
     return content
+
+
+def _square(generators: Sequence[Sequence[Sequence[float | None]]]) -> bool:
+    """Whether all are matrices with as many rows and columns as the first has rows."""
+    size = len(generators[0]) if generators else 0
+    return all(len(g) == size and all(len(row) == size for row in g) for g in generators)
+
+
+def generators_of(result: Mapping[str, Any]) -> Float[Tensor, "c d d"] | None:
+    """What one run learned; None where it learned no generators, or they are not finite.
+
+    >>> generators_of({"method": "trivial", "seed": 0})
+    >>> generators_of({"generators": [[[0.0, None], [1.0, 0.0]]]})
+    >>> generators_of({"generators": [[[0.0, -1.0], [1.0, 0.0]]]}).shape
+    torch.Size([1, 2, 2])
+    """
+    generators = result.get("generators", [])
+    if not generators or None in (v for g in generators for row in g for v in row):
+        return None
+    return torch.tensor(generators)
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lieaugmenter.analysis.compare import absolute_cosine, match
 from lieaugmenter.data.molecules import AXES
+from lieaugmenter.experiments.results import generators_of
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.lie.catalogue import se
@@ -64,8 +65,9 @@ def _learned(finished: Finished) -> dict[str, Float[Tensor, "c d d"]]:
     found = {}
     for method in (Method("lieaugmenter"), Method("lieaugmenter-paper")):
         for run in finished.of(method):
-            if run["seed"] == first_seed(finished) and "generators" in run:
-                found[whose(method)] = torch.tensor(run["generators"])
+            generators = generators_of(run)
+            if run["seed"] == first_seed(finished) and generators is not None:
+                found[whose(method)] = generators
     return found
 
 

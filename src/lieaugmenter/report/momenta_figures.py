@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from lieaugmenter.data.amplitudes import FEATURES
 from lieaugmenter.experiments.momenta import NAMES
+from lieaugmenter.experiments.results import generators_of
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.lie.catalogue import so_pq
 from lieaugmenter.report.comparison import KINDS, VARIANTS, Finished, finders, has_diverged, whose
@@ -105,14 +105,15 @@ def _generators(finished: Finished) -> Figure:
     rows: list[tuple[str, Sequence[Panel]]] = [("true", true_row)]
     for method in finders(finished.experiment):
         found = [r for r in finished.of(method) if r["seed"] == first_seed(finished)]
-        if found and "matched" in found[0]:
-            rows.append((f"{whose(method)}\nsettings", _matched(found[0], truth)))
+        generators = generators_of(found[0]) if found and "matched" in found[0] else None
+        if generators is not None:
+            rows.append((f"{whose(method)}\nsettings", _matched(found[0], generators, truth)))
     title = f"{_title(finished)}: generators, seed {first_seed(finished)}"
     return generator_grid(title, rows, truth[0], FEATURES)
 
 
-def _matched(run: Mapping[str, Any], truth: Tensor) -> list[Panel]:
-    learned = torch.tensor(run["generators"])[run["matched"]]
+def _matched(run: Mapping[str, Any], generators: Tensor, truth: Tensor) -> list[Panel]:
+    learned = generators[run["matched"]]
     return [
         Panel("", aligned(one, true), below=f"cosine {cosine:.3f}")
         for one, true, cosine in zip(learned, truth, run["matched-cosines"], strict=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 from lieaugmenter.actions import VectorAction
 from lieaugmenter.analysis.compare import absolute_cosine
 from lieaugmenter.data.dynamics import two_body
+from lieaugmenter.experiments.results import generators_of
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.experiments.vectors import MASKS
 from lieaugmenter.lie.elements import Elements
@@ -402,9 +403,8 @@ def first_generator(finished: Finished, method: Method) -> tuple[Tensor | None, 
     """The first seed's generator, or why there is none."""
     for run in finished.of(method):
         if run["seed"] == first_seed(finished):
-            if "generators" in run and None not in [v for row in run["generators"][0] for v in row]:
-                return torch.tensor(run["generators"][0]), ""
-            return None, "diverged"
+            generators = generators_of(run)
+            return (None, "diverged") if generators is None else (generators[0], "")
     return None, "not run"
 
 
