@@ -6,12 +6,13 @@ agree that nothing changes are the symmetry (`analysis.dimension`); the held-out
 neither team has seen, judge them.
 
 Where that leaves it open, because the teams have not learned the task well enough, the generators
-that it may be are imposed on both teams, and they learn again: a symmetry that holds teaches them
+that it may be are imposed on both teams, and they learn on: a symmetry that holds teaches them
 much more from as many samples (`analysis.verdict.Trial`).
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -300,7 +301,8 @@ def gather(
     members
         Networks in a team.
     epochs, most_steps, batch_size, lr, device, seed, progress
-        Of the training; `epochs` is cut where it would take more steps.
+        Of the training; `epochs` is cut where it would take more steps, and half of it is enough
+        for labels, and where generators are tried out.
     run, resume
         A folder in which each network has its checkpoints, and whether to continue from them.
 
@@ -320,8 +322,9 @@ def gather(
     """
     halves = _halves(train, most_steps * batch_size, seed)
     steps = -(-_count(halves[0]) // batch_size)
+    epochs = max(1, min(epochs, -(-most_steps // steps)))
+    half_as_many = -(-epochs // 2)
     options: dict[str, Any] = {
-        "epochs": max(1, min(epochs, -(-most_steps // steps))),
         "batch_size": batch_size,
         "lr": lr,
         "device": device,
@@ -329,15 +332,21 @@ def gather(
     }
     searched = _searched(train, seed)
 
-    def ask(part: str, imposed: Float[Tensor, "c d d"] | None = None) -> Evidence:
+    def taught(
+        part: str,
+        network: Callable[[int, int], nn.Module],
+        imposed: Float[Tensor, "c d d"] | None,
+        epochs: int,
+    ) -> Evidence:
         teams = [
             Team(
                 [
                     _member(
-                        make_network,
+                        network(side, i),
                         None if imposed is None else _imposing(imposed, action, output),
                         half,
-                        seed + members * side + i,
+                        seed=seed + members * side + i,
+                        epochs=epochs,
                         progress=f"{part}, team {side + 1}, network {i + 1}" if progress else False,
                         run=None if run is None else run.part(f"{part}-{side + 1}-{i + 1}"),
                         **options,
@@ -353,11 +362,30 @@ def gather(
             candidates=candidates, most=most, device=device, seed=seed,
         )  # fmt: skip
 
-    return _tried_out(ask("plain"), ask, held_out[1], labels=bool(classes))
+    def fresh(side: int, i: int) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed + members * side + i)
+            return make_network()
+
+    def try_out(part: str, imposed: Float[Tensor, "c d d"], latest: Evidence) -> Evidence:
+        def learned(side: int, i: int) -> nn.Module:
+            team = (latest.first, latest.second)[side]
+            return copy.deepcopy(team.members[i]).requires_grad_(True)
+
+        # They go on from what they have learned.
+        return taught(part, learned, imposed, half_as_many)
+
+    # Labels are learned by heart before long, with derivatives that mean nothing.
+    plain = taught("plain", fresh, None, half_as_many if classes else epochs)
+    return _tried_out(plain, try_out, held_out[1], labels=bool(classes))
 
 
 def _tried_out(
-    evidence: Evidence, ask: Callable[[str, Tensor], Evidence], y: Tensor, *, labels: bool
+    evidence: Evidence,
+    try_out: Callable[[str, Tensor, Evidence], Evidence],
+    y: Tensor,
+    *,
+    labels: bool,
 ) -> Evidence:
     """The evidence, or that of teams on which more generators were imposed, if these help."""
     table, least = evidence.dimensions, CERTIFIED_QUALITY["labels" if labels else "numbers"]
@@ -367,7 +395,7 @@ def _tried_out(
         if proposed <= certified:
             break
         span, _ = tried.named(proposed)
-        tried = ask(f"trial-{number + 1}", span)
+        tried = try_out(f"trial-{number + 1}", span, tried)
         loss, upper = _share_of_loss(tried, evidence, y)
         trial = Trial(evidence.bench.judge(span), loss, upper)
         if trial.passed(tried.dimensions, tried.quality, labels=labels):
@@ -432,16 +460,12 @@ def weigh(
 
 
 def _member(
-    make_network: Callable[[], nn.Module],
+    network: nn.Module,
     augmenter: LieAugmenter | None,
     data: tuple[Batch, Tensor] | Stream,
-    seed: int,
     **options: Any,
 ) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        network = make_network()
-    fit(network, augmenter, data, seed=seed, **options)
+    fit(network, augmenter, data, **options)
     return network.requires_grad_(False)
 
 
