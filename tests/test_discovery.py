@@ -15,7 +15,7 @@ from lieaugmenter.actions import InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.dimension import Dimensions, Row
 from lieaugmenter.analysis.verdict import Trial, decide
-from lieaugmenter.discovery import Discovery, Evidence, discover, gather
+from lieaugmenter.discovery import Discovery, Evidence, discover, gather, known
 from lieaugmenter.estimators import _untrained
 from lieaugmenter.nets import MLP
 
@@ -255,6 +255,32 @@ def test_without_a_symmetry_the_estimator_is_a_plain_predictor(
     assert "no continuous symmetry" in model.sentence()
     assert model.export("json")["generators"] == []
     assert "no generator" in str(model.report(f"{tmp_path}/report.html").read_text()).lower()
+
+
+def overlap_when_known(members: int, seed: int) -> float:
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.randn(100, 3, generator=rng)
+    y = sphere(x) / sphere(x).std() + 0.3 * torch.randn(100, 1, generator=rng)
+    found = known(
+        lambda: MLP((3,), (1,), hidden=(64, 64, 64), smooth=True), (x, y), 3,
+        action=VECTOR, output=INVARIANT, members=members, device="cpu", seed=seed,
+    )  # fmt: skip
+    return float(principal_cosines(found, catalogue.so(3)).min())
+
+
+def test_the_mean_of_many_networks_knows_more_about_few_noisy_samples_than_one() -> None:
+    together, alone = (
+        [overlap_when_known(members, seed) for seed in range(3)] for members in (8, 1)
+    )
+    assert np.mean(together) > np.mean(alone)
+    assert min(together) > 0.95
+
+
+@pytest.mark.parametrize("dimension", [0, 10])
+def test_a_number_of_generators_that_cannot_be_is_refused(dimension: int) -> None:
+    with pytest.raises(ValueError, match="between 1 and 9"):
+        known(torch.nn.Identity, (torch.zeros(1, 3), torch.zeros(1, 1)), dimension,
+              action=VECTOR, output=INVARIANT)  # fmt: skip
 
 
 def test_labels_are_judged_by_probabilities() -> None:

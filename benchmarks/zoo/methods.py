@@ -7,11 +7,9 @@ there are (1 where there is none). The record has `certified`, `dimension`, `gen
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -25,9 +23,9 @@ from lieaugmenter.analysis.polarization import Polarization, polarize
 from lieaugmenter.analysis.verdict import quality_of
 from lieaugmenter.baselines.augerino import AugerinoPlus
 from lieaugmenter.baselines.liegan import DISCRIMINATOR_RATE, Discriminator, LieGAN
-from lieaugmenter.discovery import Evidence, discover, gather, team_network
+from lieaugmenter.discovery import Evidence, discover, gather, known, team_network
 from lieaugmenter.learning.augmenter import LieAugmenter
-from lieaugmenter.nets import CNN
+from lieaugmenter.nets import CNN, MLP
 
 HELD_OUT = 0.2
 _WIDTHS = (64, 64, 64)
@@ -56,20 +54,9 @@ class Method:
     told: bool
 
 
-class SmoothMLP(nn.Module):
+def _smooth(x: Tensor, out_shape: tuple[int, ...]) -> nn.Module:
     """A perceptron on flattened samples with SiLU, as in LieGG: its derivatives matter."""
-
-    def __init__(self, x: Tensor, out_shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.out_shape = out_shape
-        sizes = [x[0].numel(), *_WIDTHS]
-        layers: list[nn.Module] = []
-        for before, after in pairwise(sizes):
-            layers += [nn.Linear(before, after), nn.SiLU()]
-        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], math.prod(out_shape)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x.flatten(1)).unflatten(1, self.out_shape)
+    return MLP(x.shape[1:], out_shape, hidden=_WIDTHS, smooth=True)
 
 
 @dataclass(frozen=True)
@@ -103,7 +90,7 @@ def _split(task: ZooTask, x: Tensor, y: Tensor) -> _Split:
 def _trained(data: _Split, augmenter: LieAugmenter | None, seed: int) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = SmoothMLP(data.x, data.out_shape)
+        model = _smooth(data.x, data.out_shape)
     fit(
         model,
         augmenter,
@@ -239,20 +226,23 @@ def liegan(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
     return _record(task, game.generators.detach(), start, certified=False)
 
 
+def _team_network(task: ZooTask, data: _Split) -> nn.Module:
+    """What the estimators take for a team."""
+    if isinstance(task.input_action(), ImageAction):
+        channels, height, width = data.x.shape[1:]
+        return CNN((channels, height, width), *data.out_shape)
+    return team_network(data.x.shape[1:], data.out_shape, task.classes)
+
+
 def _gathered(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> tuple[Evidence, float]:
     """The evidence of ``n_generators="auto"``, and the unit of its inputs."""
-    scale = float(x.square().mean().sqrt())
-    x = x / scale
-    data = _split(task, x, y / scale if task.output == "same" else y)
+    scale = _unit(x)
+    data = _scaled(task, x, y, scale)
     action = task.input_action()
     image = isinstance(action, ImageAction)
     options = {"members": 1, "most_steps": 1500, "lr": 1e-3} if image else {}
     evidence = gather(
-        lambda: (
-            CNN(x.shape[1:], *data.out_shape)
-            if image
-            else team_network(x.shape[1:], data.out_shape, task.classes)
-        ),
+        lambda: _team_network(task, data),
         (data.x, data.y),
         (data.x_held, data.y_held),
         action=action,
@@ -264,6 +254,14 @@ def _gathered(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> tuple[Evidence,
         **options,
     )
     return evidence, scale
+
+
+def _unit(x: Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+def _scaled(task: ZooTask, x: Tensor, y: Tensor, scale: float) -> _Split:
+    return _split(task, x / scale, y / scale if task.output == "same" else y)
 
 
 def _in_units_of_data(task: ZooTask, generators: Tensor, scale: float) -> Tensor:
@@ -299,12 +297,21 @@ def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
 
 
 def ours_known(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
-    """The same evidence, told how many generators there are."""
+    """Told how many generators there are, from all data: nothing is left to be judged."""
     start = time.perf_counter()
-    evidence, scale = _gathered(task, x, y, seed)
-    generators, _ = evidence.named(_told(task))
-    generators = _in_units_of_data(task, generators, scale)
-    return _record(task, generators, start, certified=False, quality=evidence.quality)
+    scale = _unit(x)
+    data = _scaled(task, x, y, scale)
+    generators = known(
+        lambda: _smooth(data.x, data.out_shape),
+        (torch.cat([data.x, data.x_held]), torch.cat([data.y, data.y_held])),
+        _told(task),
+        action=task.input_action(),
+        output=task.output_action(),
+        classes=task.classes,
+        device="cpu",
+        seed=seed,
+    )
+    return _record(task, _in_units_of_data(task, generators, scale), start, certified=False)
 
 
 METHODS: dict[str, Method] = {

@@ -152,10 +152,8 @@ class Evidence:
         They are snapped to the exact algebra where it is not worse on held-out samples.
         """
         found, action = self.dimensions.generators[:dimension], self.bench.action
-        if action.dim > LARGEST_NAMED or action.rows not in (action.dim, action.dim - 1):
-            return _normalised(found, action), None
-        identity = identify(found.cpu(), rows=action.rows, space_dim=action.space_dim)
-        if identity.exact is not None:
+        identity = _identity(found, action)
+        if identity is not None and identity.exact is not None:
             exact = identity.exact.to(found)
             before, after = (abs(self.bench.judge(span).defect) for span in (found, exact))
             if after <= max(before, DEFECT_BOUND / 2):
@@ -253,6 +251,13 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
         components=components.group,
     )
     return Discovery(span, identity, verdict, components, evidence, largest)
+
+
+def _identity(generators: Float[Tensor, "c d d"], action: Action) -> Identity | None:
+    """What generators are; None where they are too large, or act on parts, to be named."""
+    if action.dim > LARGEST_NAMED or action.rows not in (action.dim, action.dim - 1):
+        return None
+    return identify(generators.cpu(), rows=action.rows, space_dim=action.space_dim)
 
 
 def _normalised(generators: Float[Tensor, "c d d"], action: Action) -> Float[Tensor, "c d d"]:
@@ -363,9 +368,7 @@ def gather(
         )  # fmt: skip
 
     def fresh(side: int, i: int) -> nn.Module:
-        with torch.random.fork_rng():
-            torch.manual_seed(seed + members * side + i)
-            return make_network()
+        return _fresh(make_network, seed + members * side + i)
 
     def try_out(part: str, imposed: Float[Tensor, "c d d"], latest: Evidence) -> Evidence:
         def learned(side: int, i: int) -> nn.Module:
@@ -378,6 +381,89 @@ def gather(
     # Labels are learned by heart before long, with derivatives that mean nothing.
     plain = taught("plain", fresh, None, half_as_many if classes else epochs)
     return _tried_out(plain, try_out, held_out[1], labels=bool(classes))
+
+
+def known(
+    make_network: Callable[[], nn.Module],
+    data: tuple[Batch, Tensor],
+    dimension: int,
+    *,
+    action: Action,
+    output: Action,
+    candidates: Float[Tensor, "n d d"] | None = None,
+    classes: int = 0,
+    members: int = 8,
+    epochs: int = 60,
+    batch_size: int = 64,
+    lr: float = 3e-3,
+    device: str | torch.device = "auto",
+    seed: int = 0,
+    progress: bool = False,
+) -> Float[Tensor, "c d d"]:
+    """The likeliest generators where it is known how many there are, from few or noisy samples too.
+
+    With nothing left to decide nothing is held back: all networks learn from all samples, briefly,
+    and what they have in common is asked (`analysis.polarization`). It says nothing about whether
+    there is a symmetry: `gather` and `discover` do.
+
+    Parameters
+    ----------
+    make_network
+        Makes an untrained network; called under a seed of its own for each member.
+    data
+        Inputs and targets, scaled as the networks want them.
+    dimension
+        How many generators there are.
+    action, output, candidates, classes
+        As of `gather`.
+    members
+        How many networks.
+    epochs, batch_size, lr, device, seed, progress
+        Of the training.
+
+    Returns
+    -------
+    Tensor
+        (c, d, d), each of norm √D; the exact algebra where it has a name.
+
+    Examples
+    --------
+    >>> from lieaugmenter.actions import InvariantAction, VectorAction
+    >>> from lieaugmenter.nets import MLP
+    >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    >>> y = x.norm(dim=1, keepdim=True)
+    >>> found = known(
+    ...     lambda: MLP((2,), (1,), hidden=(32, 32), smooth=True), (x, y), 1,
+    ...     action=VectorAction(2), output=InvariantAction(), members=4, device="cpu",
+    ... )
+    >>> [round(abs(v), 1) for v in found.flatten().tolist()]
+    [0.0, 1.0, 1.0, 0.0]
+    """
+    if not 1 <= dimension <= action.dim * action.rows:
+        raise ValueError(
+            f"dimension={dimension}: there are between 1 and {action.dim * action.rows} generators"
+        )
+    networks = [
+        _member(
+            _fresh(make_network, seed + i),
+            None,
+            data,
+            seed=seed + i,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            device=device,
+            progress=f"network {i + 1} of {members}" if progress else False,
+        )
+        for i in range(members)
+    ]
+    inputs = _sent(data[0], SEARCHED, pick_device(device))
+    found = polarize(
+        Team(networks, classes).eval(), inputs, action=action, output=output, candidates=candidates
+    ).span(dimension)
+    identity = _identity(found, action)
+    exact = None if identity is None else identity.exact
+    return _normalised(found if exact is None else exact.to(found), action)
 
 
 def _tried_out(
@@ -457,6 +543,12 @@ def weigh(
     with torch.no_grad():
         quality = quality_of(((first(judge) + second(judge)) / 2).cpu(), y)
     return Evidence(found, agreement, quality, first, second, bench)
+
+
+def _fresh(make_network: Callable[[], nn.Module], seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return make_network()
 
 
 def _member(
