@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.actions import InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import principal_cosines
-from lieaugmenter.analysis.dimension import Dimensions, Row
+from lieaugmenter.analysis.dimension import Dimensions, Row, visible_defect
 from lieaugmenter.analysis.verdict import Trial, decide
 from lieaugmenter.discovery import Discovery, Evidence, discover, gather, known
 from lieaugmenter.estimators import _untrained
@@ -153,6 +154,19 @@ def test_a_larger_algebra_that_is_not_excluded_is_mentioned() -> None:
     verdict = decide(table(SURE, NOT_SURE), 0.99, labels=False, samples=100)
     assert verdict.outcome == "certified"
     assert any("not excluded" in reason for reason in verdict.reasons)
+
+
+def test_a_small_defect_that_well_taught_predictors_surely_see_is_no_symmetry() -> None:
+    seen = (0.067, 0.065, 0.069, 0.0)
+    for quality, dimension in ((0.9999, 1), (0.99, 2)):
+        rows = replace(table(SURE, seen, NONE), visible=visible_defect(quality))
+        verdict = decide(rows, quality, labels=False, samples=100)
+        assert (verdict.outcome, verdict.dimension) == ("certified", dimension)
+        assert any("approximate symmetry" in r for r in verdict.reasons) == (dimension == 1)
+    alone = replace(table(seen, NONE), visible=visible_defect(0.9999))
+    verdict = decide(alone, 0.9999, labels=False, samples=100)
+    assert verdict.outcome == "inconclusive"
+    assert any("approximate symmetry at most" in reason for reason in verdict.reasons)
 
 
 TRIED = Row(2, 0.15, 0.1, 0.2, 0.0)

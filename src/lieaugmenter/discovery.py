@@ -33,7 +33,13 @@ from lieaugmenter.analysis.components import (
     Components,
     components,
 )
-from lieaugmenter.analysis.dimension import DEFECT_BOUND, POSSIBLE_BOUND, Bench, Dimensions
+from lieaugmenter.analysis.dimension import (
+    DEFECT_BOUND,
+    POSSIBLE_BOUND,
+    Bench,
+    Dimensions,
+    visible_defect,
+)
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial, Verdict, decide, quality_of
@@ -430,14 +436,16 @@ def known(
     --------
     >>> from lieaugmenter.actions import InvariantAction, VectorAction
     >>> from lieaugmenter.nets import MLP
-    >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
-    >>> y = x.norm(dim=1, keepdim=True)
+    >>> from lieaugmenter.analysis.compare import principal_cosines
+    >>> from lieaugmenter.lie.catalogue import so
+    >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    >>> y = x.square().sum(dim=1, keepdim=True)
     >>> found = known(
     ...     lambda: MLP((2,), (1,), hidden=(32, 32), smooth=True), (x, y), 1,
     ...     action=VectorAction(2), output=InvariantAction(), members=4, device="cpu",
     ... )
-    >>> [round(abs(v), 1) for v in found.flatten().tolist()]
-    [0.0, 1.0, 1.0, 0.0]
+    >>> bool(principal_cosines(found, so(2)).min() > 0.95)
+    True
     """
     if not 1 <= dimension <= action.dim * action.rows:
         raise ValueError(
@@ -542,6 +550,8 @@ def weigh(
     ]
     with torch.no_grad():
         quality = quality_of(((first(judge) + second(judge)) / 2).cpu(), y)
+    if not first.classes:
+        found = replace(found, visible=visible_defect(quality))
     return Evidence(found, agreement, quality, first, second, bench)
 
 

@@ -13,6 +13,7 @@ most generators are symmetries.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,11 @@ POSSIBLE_BOUND = 0.3
 # Brackets of symmetries are symmetries. A span whose brackets leave it by more is not the algebra,
 # even if moving along it changes little.
 CLOSURE_BOUND = 0.25
+# By how much derivatives are worse known than predictions: the bounds of true symmetries were at
+# most 1.6 times the root of the unexplained variation, those of others 4 times and more.
+_VISIBLE = 3.0
+# However well they are known.
+_NEVER_VISIBLE = 0.01
 # Samples at once, and numbers of them: a derivative doubles what a network keeps in memory.
 _AT_ONCE = 1024
 _NUMBERS_AT_ONCE = 2**21
@@ -64,13 +70,13 @@ class Row:
     upper: float
     closure: float
 
-    def holds(self, bound: float = DEFECT_BOUND) -> bool:
+    def holds(self, bound: float = DEFECT_BOUND, visible: float = math.inf) -> bool:
         """Whether the span surely is a symmetry.
 
         A defect far below zero is none: it says that the derivatives of both predictors have
-        opposite signs.
+        opposite signs. Nor is one that is small, but surely above `visible`: that one is seen.
         """
-        return self.upper <= bound and self.defect >= -bound
+        return self.upper <= bound and self.defect >= -bound and self.lower <= visible
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +94,16 @@ class Dimensions:
     agree
         Whether the predictors surely have anything in common: without that, the task has not been
         learned, and the table means nothing.
+    visible
+        Defects that surely are above this cannot be put down to what the predictors have not
+        learned: a symmetry that is broken by so little. See `visible_defect`.
     """
 
     rows: Sequence[Row]
     generators: Float[Tensor, "m d d"]
     idle: Float[Tensor, "k d d"]
     agree: bool = True
+    visible: float = math.inf
 
     def count(self, bound: float = DEFECT_BOUND, closure: float = CLOSURE_BOUND) -> int:
         """The largest dimension whose span surely is a symmetry and closed under brackets.
@@ -102,7 +112,7 @@ class Dimensions:
         """
         found = 0
         for row in self.rows if self.agree else ():
-            if not row.holds(bound):
+            if not row.holds(bound, self.visible):
                 break
             if row.closure <= closure:
                 found = row.dimension
@@ -111,6 +121,18 @@ class Dimensions:
     def span(self, bound: float = DEFECT_BOUND) -> Float[Tensor, "c d d"]:
         """The generators that are counted."""
         return self.generators[: self.count(bound)]
+
+
+def visible_defect(quality: float) -> float:
+    """The smallest defect that predictors of numbers which explain so much (R²) can tell from none.
+
+    A derivative is known about as well as the predictions: up to the root of what they leave
+    unexplained, noise included, and a factor.
+
+    >>> round(visible_defect(0.9999), 4)
+    0.03
+    """
+    return max(_NEVER_VISIBLE, _VISIBLE * math.sqrt(max(0.0, 1 - quality)))
 
 
 def dimensions(

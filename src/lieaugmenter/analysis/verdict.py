@@ -262,12 +262,7 @@ def decide(
         )
     elif found:
         outcome = "certified"
-        beyond = rows.get(found + 1)
-        if beyond is not None and beyond.lower <= DEFECT_BOUND:
-            reasons.append(
-                f"One generator more is not excluded: its span has a defect of "
-                f"{beyond.defect:.3g} (95 % bounds {beyond.lower:.3g} to {beyond.upper:.3g})."
-            )
+        reasons += _words_on_more(table, rows.get(found + 1))
     elif shown.lower > _NO_SYMMETRY_ABOVE:
         outcome = "refuted"
         reasons.append(
@@ -280,10 +275,30 @@ def decide(
             f"The best direction is neither surely below {DEFECT_BOUND:g} nor surely above "
             f"{_NO_SYMMETRY_ABOVE:g}: an approximate symmetry, or a task that was not learned "
             f"well enough to tell."
+            if shown.lower <= table.visible
+            else "The best direction is an approximate symmetry at most: its defect is small, but "
+            "surely larger than what the teams have not learned accounts for "
+            f"({table.visible:.3g})."
         )
     if not table.agree:
         return Verdict(outcome, None, found, quality=quality, reasons=reasons)
     return Verdict(outcome, None, found, shown.defect, shown.upper, quality, reasons)
+
+
+def _words_on_more(table: Dimensions, beyond: Row | None) -> list[str]:
+    """What is to be said of a span with one generator more than is certified."""
+    if beyond is None or beyond.lower > DEFECT_BOUND:
+        return []
+    measured = (
+        f"its span has a defect of {beyond.defect:.3g} (95 % bounds {beyond.lower:.3g} to "
+        f"{beyond.upper:.3g})"
+    )
+    if beyond.lower <= table.visible:
+        return [f"One generator more is not excluded: {measured}."]
+    return [
+        f"One generator more would be an approximate symmetry: {measured}, small, but more than "
+        f"what the teams have not learned accounts for ({table.visible:.3g})."
+    ]
 
 
 def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: int) -> Verdict:
