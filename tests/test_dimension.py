@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter import fit
-from lieaugmenter.actions import InvariantAction, VectorAction
+from lieaugmenter.actions import AffineAction, InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.coverage import within_hull
 from lieaugmenter.analysis.dimension import Dimensions, Row, dimensions
+from lieaugmenter.analysis.polarization import entries
 from lieaugmenter.lie import catalogue
 from lieaugmenter.nets import MLP
 
@@ -106,3 +108,13 @@ def test_predictors_that_have_learned_nothing_count_nothing() -> None:
 def test_opposite_derivatives_are_no_symmetry() -> None:
     rows = [Row(1, -0.6, -0.7, -0.5, 0.0)]
     assert Dimensions(rows, torch.zeros(1, 2, 2), torch.zeros(0, 2, 2)).count() == 0
+
+
+def test_of_points_about_their_centre_no_translation_can_be_judged() -> None:
+    x = torch.randn(200, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    action = AffineAction(2)
+    found = within_hull(x - x.mean(1, keepdim=True), entries(action.mask), action=action)
+    assert (found.dimension, found.of, len(found.generators), found.leaving) == (4, 6, 4, 2)
+    assert not bool(found.generators[:, :, 2].abs().max() > 1e-9)
+    free = within_hull(x, entries(action.mask), action=action)
+    assert (free.dimension, free.of, len(free.generators), free.leaving) == (6, 6, 6, 0)

@@ -109,6 +109,26 @@ def test_permuted_labels_are_never_certified(seed: int) -> None:
     assert found.verdict.dimension == 0
 
 
+def test_redundant_and_constant_features_do_not_hide_a_symmetry() -> None:
+    """Networks say whatever they like where features differ that never did."""
+    x, y = drawn(sphere)
+    redundant = torch.stack([x[:, 0] + x[:, 1], x[:, 2] - x[:, 0], torch.ones(len(x))], dim=1)
+    x = torch.cat([x, redundant], dim=1)
+    evidence = gather(
+        lambda: MLP((6,), (1,), hidden=(48, 48), smooth=True),
+        (x[500:], y[500:]),
+        (x[:500], y[:500]),
+        action=VectorAction(6),
+        output=INVARIANT,
+        members=1,
+        epochs=EPOCHS,
+        device="cpu",
+    )
+    verdict = discover(evidence, largest=2.0, labels=False).verdict
+    assert (verdict.outcome, verdict.dimension) == ("certified", 3)
+    assert "The samples lie in 3 of 6 dimensions" in " ".join(verdict.reasons)
+
+
 # ---------------------------------------------------------------------------------- the decision
 
 

@@ -46,6 +46,17 @@ def fitted() -> SymmetryRegressor:
     return SymmetryRegressor(epochs=30, **(QUICK | {"n_views": 5, "lr": 3e-3})).fit(x, y)
 
 
+def test_a_hundred_samples_are_trained_on_for_long_enough_unless_told() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 2))
+    y = np.linalg.norm(x, axis=1) + 0.05 * rng.normal(size=100)
+    model = SymmetryRegressor(random_state=0, device="cpu").fit(x, y)
+    rotation = catalogue.so(2)
+    assert float(absolute_cosine(torch.tensor(model.generators_), rotation).min()) > 0.99
+    with pytest.raises(ValueError, match="epochs=0: at least one"):
+        SymmetryRegressor(epochs=0).fit(x, y)
+
+
 def test_regressor_finds_the_rotation_and_predicts(fitted: SymmetryRegressor) -> None:
     x, y = radial(1500)
     learned = torch.from_numpy(fitted.generators_)

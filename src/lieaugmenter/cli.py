@@ -162,7 +162,7 @@ def discover(
     task: Literal["auto", "regression", "classification"] = "auto",
     generators: int | Literal["auto"] | None = None,
     blocks: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
-    epochs: int = 50,
+    epochs: int | None = None,
     batch_size: int = 64,
     views: int = 10,
     range: float | None = None,
@@ -197,7 +197,7 @@ def discover(
     blocks
         Sizes of blocks of features that may mix, for example 2 2 2 2.
     epochs
-        Length of training.
+        Length of training; unless given 50, or as many as 1,500 steps take.
     batch_size
         Samples of a step, of all processes together.
     views
@@ -676,7 +676,7 @@ class _Parameters(TypedDict):
     output: Literal["invariant", "same"]
     n_generators: int | Literal["auto"]
     blocks: list[int] | None
-    epochs: int
+    epochs: int | None
     batch_size: int
     n_views: int
     range: float | None

@@ -33,6 +33,7 @@ from lieaugmenter.analysis.components import (
     Components,
     components,
 )
+from lieaugmenter.analysis.coverage import Hull, within_hull
 from lieaugmenter.analysis.dimension import (
     DEFECT_BOUND,
     POSSIBLE_BOUND,
@@ -41,7 +42,7 @@ from lieaugmenter.analysis.dimension import (
     visible_defect,
 )
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
-from lieaugmenter.analysis.polarization import polarize
+from lieaugmenter.analysis.polarization import entries, polarize
 from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial, Verdict, decide, quality_of
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.engine import fit, pick_device
@@ -466,6 +467,7 @@ def known(
         for i in range(members)
     ]
     inputs = _sent(data[0], SEARCHED, pick_device(device))
+    candidates = _hull(inputs, candidates, action).generators
     found = polarize(
         Team(networks, classes).eval(), inputs, action=action, output=output, candidates=candidates
     ).span(dimension)
@@ -537,7 +539,9 @@ def weigh(
     search = _sent(search, SEARCHED, where)
     judge, y = _sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
     bench = Bench(first, second, judge, action=action, output=output, seed=seed)
-    found = bench.dimensions(search, candidates=candidates, most=most)
+    hull = _hull(search, candidates, action)
+    candidates = hull.generators
+    found = replace(bench.dimensions(search, candidates=candidates, most=most), hull=hull)
     alone = [
         polarize(
             team, search, action=action, output=output, candidates=candidates, chunk=bench.chunk
@@ -553,6 +557,11 @@ def weigh(
     if not first.classes:
         found = replace(found, visible=visible_defect(quality))
     return Evidence(found, agreement, quality, first, second, bench)
+
+
+def _hull(x: Batch, candidates: Float[Tensor, "n d d"] | None, action: Action) -> Hull:
+    candidates = entries(action.mask) if candidates is None else candidates
+    return within_hull(x, candidates, action=action)
 
 
 def _fresh(make_network: Callable[[], nn.Module], seed: int) -> nn.Module:

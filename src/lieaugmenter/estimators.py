@@ -73,6 +73,10 @@ _SHOWN_SAMPLES = 8
 _HELD_OUT = 20_000
 # Larger generators are looked at in the report, not in a terminal.
 _LARGEST_PRINTED = 8
+# Length of training unless given: so many epochs, and so many steps, of which a few hundred samples
+# would take too few for the generators to settle.
+_EPOCHS = 50
+_LEAST_STEPS = 1500
 # Epochs of the teams that look for symmetries for each epoch that is asked for. With fewer steps
 # their derivatives were good enough for fewer tasks of the zoo.
 _TEAM_EPOCHS = 4
@@ -156,7 +160,7 @@ class _SymmetryEstimator(BaseEstimator):
         warmup: float = 0.1,
         objective: Objective | None = None,
         scale: bool = True,
-        epochs: int = 50,
+        epochs: int | None = None,
         batch_size: int = 64,
         lr: float = 1e-3,
         schedule: str = "cosine",
@@ -462,7 +466,7 @@ class _SymmetryEstimator(BaseEstimator):
             output=task.output,
             candidates=entries(predictor.augmenter.basis.mask),
             classes=task.classes,
-            epochs=_TEAM_EPOCHS * self.epochs,
+            epochs=_TEAM_EPOCHS * (self.epochs or _EPOCHS),
             batch_size=self.batch_size,
             **({} if smooth else dict(_OTHER_TEAM, lr=self.lr)),
             device=self.device,
@@ -477,8 +481,7 @@ class _SymmetryEstimator(BaseEstimator):
     def _build(self, task: _Task, seed: int, given: _Given | None = None) -> Predictor:
         """The untrained network and augmenter of a seed."""
         pick_device(self.device)
-        n = task.n_train
-        steps = -(-n // min(self.batch_size, n)) * self.epochs
+        steps = self._steps_of_epoch(task) * self._epochs_of(task)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             network = self._build_network(task)
@@ -497,6 +500,14 @@ class _SymmetryEstimator(BaseEstimator):
             )
         return Predictor(network, augmenter, classes=task.classes, **task.scales)
 
+    def _steps_of_epoch(self, task: _Task) -> int:
+        return -(-task.n_train // min(self.batch_size, task.n_train))
+
+    def _epochs_of(self, task: _Task) -> int:
+        if self.epochs is not None:
+            return self.epochs
+        return max(_EPOCHS, -(-_LEAST_STEPS // self._steps_of_epoch(task)))
+
     def _train(
         self,
         task: _Task,
@@ -512,7 +523,7 @@ class _SymmetryEstimator(BaseEstimator):
             predictor.augmenter if len(predictor.augmenter.generators) else None,
             task.scaled_train(predictor),
             validation=_scaled(predictor, task.held_out),
-            epochs=self.epochs,
+            epochs=self._epochs_of(task),
             batch_size=self.batch_size,
             lr=self.lr,
             schedule=self.schedule,
@@ -552,6 +563,8 @@ class _SymmetryEstimator(BaseEstimator):
         given = self.n_generators
         if given != "auto" and (not isinstance(given, int | np.integer) or given < 1):
             raise ValueError(f"n_generators={given!r}: give a number of at least 1, or 'auto'")
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"epochs={self.epochs}: at least one is needed")
         if not 0 < self.validation < 1:
             raise ValueError(f"validation={self.validation}: give a fraction between 0 and 1")
         if self.n_seeds < 1:
@@ -997,7 +1010,9 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
         Weights of the terms, see `Objective`.
     scale
         Divide X by one number, its root mean square, and standardise a y that does not move.
-    epochs, batch_size, lr, schedule, precision
+    epochs
+        Length of training; unless given 50, or as many as 1,500 steps take.
+    batch_size, lr, schedule, precision
         Of the training, see `fit`.
     validation
         Fraction of the samples held out for the verdict.

@@ -13,9 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.actions import InvariantAction, VectorAction
+from lieaugmenter.actions import ImageAction, InvariantAction, VectorAction
+from lieaugmenter.actions.base import Action, Batch, tensors_of
 from lieaugmenter.analysis.equivariance import lie_derivative
 from lieaugmenter.analysis.polarization import polarize
+from lieaugmenter.lie.brackets import orthonormal
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,78 @@ def coverage(x: Float[Tensor, "n vectors d"], tolerance: float = 1e-5) -> Covera
         return float((broken.square().sum() / moved.square().sum()).sqrt())
 
     return Coverage(values(x[:1]).shape[1], ordered.generators[kept], leaving)
+
+
+@dataclass(frozen=True, eq=False)
+class Hull:
+    """The least flat space that holds all samples, and the generators that do not lead out of it.
+
+    Attributes
+    ----------
+    dimension, of
+        Of that space, and of the space of all numbers that the action can move.
+    generators
+        (k, d, d), orthonormal: those that keep it.
+    leaving
+        How many independent directions lead out of it.
+    """
+
+    dimension: int
+    of: int
+    generators: Float[Tensor, "k d d"]
+    leaving: int
+
+
+@torch.no_grad()
+def within_hull(
+    x: Batch, candidates: Float[Tensor, "n d d"], *, action: Action, tolerance: float = 1e-4
+) -> Hull:
+    """Of some generators those that keep the first-degree equations of the samples.
+
+    Redundant or constant features, a fixed centre of mass, momenta that are conserved: a motion
+    that breaks these leads to where a predictor has never been, and says whatever it likes.
+
+    Parameters
+    ----------
+    x
+        Samples; more than there are numbers in one.
+    candidates
+        Matrices that span the generators to look among.
+    action
+        How they act.
+    tolerance
+        Samples do not extend in a direction in which they spread by up to this fraction of their
+        largest spread.
+
+    Examples
+    --------
+    Two features of which the second is twice the first; it is only their scaling that keeps it,
+    and what moves no sample:
+
+    >>> x = torch.randn(50, 1, dtype=torch.float64) * torch.tensor([1.0, 2.0])
+    >>> found = within_hull(x, torch.eye(4).view(4, 2, 2), action=VectorAction(2))
+    >>> found.dimension, found.of, len(found.generators), found.leaving
+    (1, 2, 3, 1)
+    """
+    places = action.moving(x).double()
+    n, of = places.shape
+    everything = Hull(of, of, candidates, 0)
+    if isinstance(action, ImageAction) or n <= of:
+        return everything
+    _, sizes, axes = torch.linalg.svd(places - places.mean(0), full_matrices=False)
+    across = axes[sizes <= tolerance * sizes[0]]
+    if not len(across):
+        return everything
+    directions = orthonormal(candidates)
+    moved = [
+        action.moving(action.differential(e, x)).double() for e in directions.to(tensors_of(x)[0])
+    ]
+    broken = torch.stack([(displacement @ across.mT).flatten() for displacement in moved])
+    largest = max(float(displacement.norm()) for displacement in moved)
+    strengths, combinations = torch.linalg.eigh((broken @ broken.mT).cpu())
+    kept = combinations[:, strengths <= (tolerance * largest) ** 2]
+    generators = torch.einsum("nm,nij->mij", kept, directions).to(candidates)
+    return Hull(of - len(across), of, generators, len(directions) - len(generators))
 
 
 def _first_degree(x: Float[Tensor, "n vectors d"]) -> Float[Tensor, "n m"]:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.analysis.bootstrap import bounds, resample, signed_root
+from lieaugmenter.analysis.coverage import Hull
 from lieaugmenter.analysis.equivariance import lie_derivative, push_forward
 from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.lie.brackets import closure_residual
@@ -97,6 +98,8 @@ class Dimensions:
     visible
         Defects that surely are above this cannot be put down to what the predictors have not
         learned: a symmetry that is broken by so little. See `visible_defect`.
+    hull
+        Where the samples lie, if directions that lead out of there were kept out of the table.
     """
 
     rows: Sequence[Row]
@@ -104,6 +107,7 @@ class Dimensions:
     idle: Float[Tensor, "k d d"]
     agree: bool = True
     visible: float = math.inf
+    hull: Hull | None = None
 
     def count(self, bound: float = DEFECT_BOUND, closure: float = CLOSURE_BOUND) -> int:
         """The largest dimension whose span surely is a symmetry and closed under brackets.

@@ -326,13 +326,20 @@ def _asked_on(samples: int) -> str:
 
 
 def _idle_words(table: Dimensions) -> list[str]:
-    if not len(table.idle):
-        return []
-    free = len(table.idle) + len(table.generators)
-    return [
-        f"{len(table.idle)} of {free} directions move no sample and cannot be identified: the "
-        f"generators are known only up to adding them."
-    ]
+    hull, words = table.hull, []
+    leaving = 0 if hull is None else hull.leaving
+    free = len(table.idle) + len(table.generators) + leaving
+    if hull is not None and leaving:
+        words.append(
+            f"The samples lie in {hull.dimension} of {hull.of} dimensions: {leaving} of {free} "
+            f"directions lead to where there are none, and were not looked at."
+        )
+    if len(table.idle):
+        words.append(
+            f"{len(table.idle)} of {free} directions move no sample and cannot be identified: the "
+            f"generators are known only up to adding them."
+        )
+    return words
 
 
 def _said_of(row: Row) -> str:
