@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from lieaugmenter import fit
 from lieaugmenter.actions import AffineAction, InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import principal_cosines
-from lieaugmenter.analysis.coverage import within_hull
+from lieaugmenter.analysis.coverage import coverage
 from lieaugmenter.analysis.dimension import Dimensions, Row, dimensions
-from lieaugmenter.analysis.polarization import entries
 from lieaugmenter.lie import catalogue
 from lieaugmenter.nets import MLP
 
@@ -113,8 +112,17 @@ def test_opposite_derivatives_are_no_symmetry() -> None:
 def test_of_points_about_their_centre_no_translation_can_be_judged() -> None:
     x = torch.randn(200, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     action = AffineAction(2)
-    found = within_hull(x - x.mean(1, keepdim=True), entries(action.mask), action=action)
-    assert (found.dimension, found.of, len(found.generators), found.leaving) == (4, 6, 4, 2)
+    found = coverage(x - x.mean(1, keepdim=True), action=action)
+    assert (found.equations, len(found.generators), found.n_leaving) == (2, 4, 2)
     assert not bool(found.generators[:, :, 2].abs().max() > 1e-9)
-    free = within_hull(x, entries(action.mask), action=action)
-    assert (free.dimension, free.of, len(free.generators), free.leaving) == (6, 6, 6, 0)
+    free = coverage(x, action=action)
+    assert (free.equations, len(free.generators), free.n_leaving) == (0, 6, 0)
+
+
+def test_what_stands_for_a_class_cannot_be_moved() -> None:
+    rng = torch.Generator().manual_seed(0)
+    classes = torch.eye(3)[torch.randint(0, 3, (300,), generator=rng)]
+    x = torch.cat([torch.randn(300, 2, generator=rng), classes], dim=1)
+    found = coverage(x, action=VectorAction(5), tolerance=1e-4)
+    # Of 25 entries those that move the first two, which any of the five may do.
+    assert (len(found.generators), len(found.idle), found.n_leaving) == (10, 0, 15)

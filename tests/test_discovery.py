@@ -126,7 +126,7 @@ def test_redundant_and_constant_features_do_not_hide_a_symmetry() -> None:
     )
     verdict = discover(evidence, largest=2.0, labels=False).verdict
     assert (verdict.outcome, verdict.dimension) == ("certified", 3)
-    assert "The samples lie in 3 of 6 dimensions" in " ".join(verdict.reasons)
+    assert "of 36 directions break them" in " ".join(verdict.reasons)
 
 
 # ---------------------------------------------------------------------------------- the decision
@@ -193,19 +193,24 @@ TRIED = Row(2, 0.15, 0.1, 0.2, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("rows", "quality", "loss_upper", "passed"),
+    ("rows", "quality", "loss_upper", "named", "passed"),
     [
-        ([SURE, SURE, NONE], 0.99, 0.2, True),
-        ([SURE, SURE, NONE], 0.99, 0.6, False),
-        ([SURE, SURE, NONE], 0.95, 0.2, False),
-        ([SURE, NOT_SURE, NONE], 0.99, 0.2, False),
+        ([SURE, SURE, NONE], 0.99, 0.2, True, True),
+        ([SURE, SURE, NONE], 0.99, 0.6, True, False),
+        ([SURE, SURE, NONE], 0.95, 0.2, True, False),
+        ([SURE, NOT_SURE, NONE], 0.99, 0.2, True, False),
+        ([SURE, SURE, NONE], 0.99, 0.2, False, False),
     ],
 )
-def test_a_trial_needs_a_fall_of_the_loss_a_learned_task_and_a_span_that_holds(
-    rows: list[tuple[float, float, float, float]], quality: float, loss_upper: float, passed: bool
+def test_a_trial_needs_a_fall_of_the_loss_a_learned_task_and_an_algebra_that_holds(
+    rows: list[tuple[float, float, float, float]],
+    quality: float,
+    loss_upper: float,
+    named: bool,
+    passed: bool,
 ) -> None:
     trial = Trial(TRIED, loss_upper / 2, loss_upper)
-    assert trial.passed(table(*rows), quality, labels=False) == passed
+    assert trial.passed(table(*rows), quality, named=named, labels=False) == passed
 
 
 def test_a_verdict_by_trial_says_so_and_keeps_the_defect_from_before() -> None:

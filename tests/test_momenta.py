@@ -40,7 +40,7 @@ SCALING = torch.eye(4)
 
 
 def test_in_the_laboratory_only_turn_and_boost_along_the_beam_lead_to_events() -> None:
-    found = coverage(amplitudes(500, 10, 10).x_train)
+    found = coverage(amplitudes(500, 10, 10).x_train.double(), action=FourVectorAction())
     along = LORENTZ[[BOOST_Z, BEAM_TURN]].double()
     assert len(found.generators) == 2
     assert float(principal_cosines(found.generators, along).min()) > 1 - 1e-6
@@ -50,7 +50,7 @@ def test_in_the_laboratory_only_turn_and_boost_along_the_beam_lead_to_events() -
 
 def test_in_random_frames_the_whole_lorentz_algebra_leads_to_events() -> None:
     task = amplitudes(500, 10, 10, boost=1.0)
-    found = coverage(task.x_train)
+    found = coverage(task.x_train.double(), action=FourVectorAction())
     assert found.generators.shape == (6, 4, 4)
     assert float(principal_cosines(found.generators, LORENTZ.double()).min()) > 1 - 1e-6
     # Four equations of momentum conservation, and five mass shells.
@@ -60,7 +60,7 @@ def test_in_random_frames_the_whole_lorentz_algebra_leads_to_events() -> None:
 
 
 def test_samples_that_fulfil_no_equation_are_left_by_nothing() -> None:
-    found = coverage(pair_mass(500, 10, 10).x_train)
+    found = coverage(pair_mass(500, 10, 10).x_train.double(), action=FourVectorAction())
     assert (found.equations, len(found.generators), found.leaving(SCALING)) == (0, 16, 0.0)
 
 

@@ -33,7 +33,7 @@ from lieaugmenter.analysis.components import (
     Components,
     components,
 )
-from lieaugmenter.analysis.coverage import Hull, within_hull
+from lieaugmenter.analysis.coverage import coverage
 from lieaugmenter.analysis.dimension import (
     DEFECT_BOUND,
     POSSIBLE_BOUND,
@@ -42,7 +42,7 @@ from lieaugmenter.analysis.dimension import (
     visible_defect,
 )
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
-from lieaugmenter.analysis.polarization import entries, polarize
+from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial, Verdict, decide, quality_of
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.engine import fit, pick_device
@@ -57,6 +57,8 @@ _JUDGED = 2000
 # Samples on which finite elements are tested, which compares all pairs of them.
 _COMPARED = 500
 _WIDTHS = (64, 64, 64)
+# Equations are exact up to this: numbers in files are rounded.
+_EXACT = 1e-4
 # How often generators are imposed on the teams, with how many views, up to which coefficient.
 _TRIALS = 2
 _TRIAL_VIEWS = 2
@@ -467,7 +469,8 @@ def known(
         for i in range(members)
     ]
     inputs = _sent(data[0], SEARCHED, pick_device(device))
-    candidates = _hull(inputs, candidates, action).generators
+    covered = coverage(inputs, action=action, candidates=candidates, tolerance=_EXACT)
+    candidates = torch.cat([covered.generators, covered.idle])
     found = polarize(
         Team(networks, classes).eval(), inputs, action=action, output=output, candidates=candidates
     ).span(dimension)
@@ -494,7 +497,9 @@ def _tried_out(
         tried = try_out(f"trial-{number + 1}", span, tried)
         loss, upper = _share_of_loss(tried, evidence, y)
         trial = Trial(evidence.bench.judge(span), loss, upper)
-        if trial.passed(tried.dimensions, tried.quality, labels=labels):
+        _, identity = tried.named(max(1, tried.dimensions.count()))
+        named = identity is not None and identity.named
+        if trial.passed(tried.dimensions, tried.quality, named=named, labels=labels):
             return replace(tried, trial=trial, before=evidence)
         # The wrong ones among them can be told apart now: what is left may still help.
         proposed = min(proposed - 1, tried.dimensions.count())
@@ -539,9 +544,10 @@ def weigh(
     search = _sent(search, SEARCHED, where)
     judge, y = _sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
     bench = Bench(first, second, judge, action=action, output=output, seed=seed)
-    hull = _hull(search, candidates, action)
-    candidates = hull.generators
-    found = replace(bench.dimensions(search, candidates=candidates, most=most), hull=hull)
+    covered = coverage(search, action=action, candidates=candidates, tolerance=_EXACT)
+    candidates = torch.cat([covered.generators, covered.idle])
+    found = bench.dimensions(search, candidates=candidates, most=most)
+    found = replace(found, equations=covered.equations, leaving=covered.n_leaving)
     alone = [
         polarize(
             team, search, action=action, output=output, candidates=candidates, chunk=bench.chunk
@@ -557,11 +563,6 @@ def weigh(
     if not first.classes:
         found = replace(found, visible=visible_defect(quality))
     return Evidence(found, agreement, quality, first, second, bench)
-
-
-def _hull(x: Batch, candidates: Float[Tensor, "n d d"] | None, action: Action) -> Hull:
-    candidates = entries(action.mask) if candidates is None else candidates
-    return within_hull(x, candidates, action=action)
 
 
 def _fresh(make_network: Callable[[], nn.Module], seed: int) -> nn.Module:

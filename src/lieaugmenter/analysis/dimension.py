@@ -23,7 +23,6 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.analysis.bootstrap import bounds, resample, signed_root
-from lieaugmenter.analysis.coverage import Hull
 from lieaugmenter.analysis.equivariance import lie_derivative, push_forward
 from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.lie.brackets import closure_residual
@@ -71,13 +70,15 @@ class Row:
     upper: float
     closure: float
 
-    def holds(self, bound: float = DEFECT_BOUND, visible: float = math.inf) -> bool:
+    def holds(self, bound: float = DEFECT_BOUND, visible: float | None = None) -> bool:
         """Whether the span surely is a symmetry.
 
         A defect far below zero is none: it says that the derivatives of both predictors have
-        opposite signs. Nor is one that is small, but surely above `visible`: that one is seen.
+        opposite signs. Nor is one that is small, but surely further from zero than `visible`: that
+        one is seen.
         """
-        return self.upper <= bound and self.defect >= -bound and self.lower <= visible
+        near = self.upper <= bound and self.defect >= -bound
+        return near and (visible is None or (self.lower <= visible and self.upper >= -visible))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,17 +98,20 @@ class Dimensions:
         learned, and the table means nothing.
     visible
         Defects that surely are above this cannot be put down to what the predictors have not
-        learned: a symmetry that is broken by so little. See `visible_defect`.
-    hull
-        Where the samples lie, if directions that lead out of there were kept out of the table.
+        learned: a symmetry that is broken by so little. See `visible_defect`; None where it is not
+        known.
+    equations, leaving
+        How many equations all samples fulfil, and how many directions break one and were kept out
+        of the table, because they lead to where there are no samples. See `coverage`.
     """
 
     rows: Sequence[Row]
     generators: Float[Tensor, "m d d"]
     idle: Float[Tensor, "k d d"]
     agree: bool = True
-    visible: float = math.inf
-    hull: Hull | None = None
+    visible: float | None = None
+    equations: int = 0
+    leaving: int = 0
 
     def count(self, bound: float = DEFECT_BOUND, closure: float = CLOSURE_BOUND) -> int:
         """The largest dimension whose span surely is a symmetry and closed under brackets.
@@ -257,7 +261,9 @@ class Bench:
         means = torch.einsum("rn,nij->rij", self.weights, self._products(generators))
         rows = []
         for k in range(1, len(generators) + 1):
-            worst = torch.linalg.eigvalsh(means[:, :k, :k])[:, -1]
+            least, most = torch.linalg.eigvalsh(means[:, :k, :k])[:, [0, -1]].unbind(1)
+            # Where both predictors say the opposite they know nothing, and it is no symmetry.
+            worst = torch.where(-least > most, least, most)
             # Where nothing was learned the scale may be zero: more than this says no more.
             defects = signed_root(worst / self.scales.clamp_min(1e-30)).clamp(-_LARGEST, _LARGEST)
             low, high = bounds(defects[:-1])

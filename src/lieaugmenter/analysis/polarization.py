@@ -36,7 +36,8 @@ class Polarization:
     spectrum
         E‖J_Ψ(x)·(Lx) - LΨ(x)‖² / E‖Lx‖² of each generator L, ascending and in float64: LieGG's
         σ²/N, for generators that move the samples by a mean square of 1. It is 0 for a symmetry.
-        Of two predictors it is the mean product of their residuals, which may be negative.
+        Of two predictors it is the mean product of their residuals, which may be negative: the
+        nearest to 0 is the first.
     generators
         (m, d, d), each of Frobenius norm 1. What they do to the samples is orthogonal; compare it
         with `displacement_cosines`.
@@ -135,14 +136,17 @@ def polarize(
     # In these coordinates every generator of length 1 moves the samples by a mean square of 1.
     whitening = axes[:, moves] / sizes[moves].sqrt()
     spectrum, turned = torch.linalg.eigh(whitening.mT @ defects @ whitening)
+    if other is None:
+        spectrum = spectrum.clamp_min(0.0)
+    # Two predictors that say the opposite agree on a symmetry as little as two that say the same.
+    order = spectrum.abs().argsort(stable=True)
+    spectrum, turned = spectrum[order], turned[:, order]
     found = whitening @ turned
 
     def combined(columns: Tensor) -> Tensor:
         return torch.einsum("nm,nij->mij", columns.to(directions), directions)
 
     generators, idle = combined(found / found.norm(dim=0)), combined(axes[:, ~moves])
-    if other is None:
-        spectrum = spectrum.clamp_min(0.0)
     return Polarization(spectrum, generators, idle)
 
 

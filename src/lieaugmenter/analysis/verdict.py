@@ -203,18 +203,24 @@ class Trial:
     loss: float
     upper: float
 
-    def passed(self, table: Dimensions, quality: float, *, labels: bool) -> bool:
-        """Whether the generators surely help, and still hold.
+    def passed(self, table: Dimensions, quality: float, *, named: bool, labels: bool) -> bool:
+        """Whether the generators surely help, still hold, and are an algebra that has a name.
+
+        Among generators that help much, some that do a little harm go unnoticed; but together
+        they are hardly ever an algebra.
 
         Parameters
         ----------
         table, quality
             Of the teams on which they were imposed.
+        named
+            Whether what these teams show is an algebra with a name.
         labels
             Whether the targets are labels.
         """
         return (
-            table.count() >= self.row.dimension
+            named
+            and table.count() >= self.row.dimension
             and self.upper <= _IMPOSED_LOSS
             and quality >= _IMPOSED_QUALITY["labels" if labels else "numbers"]
         )
@@ -245,6 +251,8 @@ def decide(
     found = table.count() if learned else 0
     rows = {row.dimension: row for row in table.rows}
     shown = rows[max(found, 1)]
+    # What they have not learned may hide a symmetry.
+    refuted_above = max(_NO_SYMMETRY_ABOVE, table.visible or 0.0)
     reasons = [
         _asked_on(samples) + (f" {_said_of(shown)}" if table.agree else ""),
         f"Both teams together explain {quality:.4f} of the held-out variation.",
@@ -263,7 +271,7 @@ def decide(
     elif found:
         outcome = "certified"
         reasons += _words_on_more(table, rows.get(found + 1))
-    elif shown.lower > _NO_SYMMETRY_ABOVE:
+    elif shown.lower > refuted_above:
         outcome = "refuted"
         reasons.append(
             "The best direction of all is surely no symmetry: there is no continuous symmetry "
@@ -273,9 +281,9 @@ def decide(
         outcome = "inconclusive"
         reasons.append(
             f"The best direction is neither surely below {DEFECT_BOUND:g} nor surely above "
-            f"{_NO_SYMMETRY_ABOVE:g}: an approximate symmetry, or a task that was not learned "
-            f"well enough to tell."
-            if shown.lower <= table.visible
+            f"{refuted_above:.2g}: an approximate symmetry, or a task that was not learned well "
+            f"enough to tell."
+            if table.visible is None or shown.lower <= table.visible
             else "The best direction is an approximate symmetry at most: its defect is small, but "
             "surely larger than what the teams have not learned accounts for "
             f"({table.visible:.3g})."
@@ -293,7 +301,7 @@ def _words_on_more(table: Dimensions, beyond: Row | None) -> list[str]:
         f"its span has a defect of {beyond.defect:.3g} (95 % bounds {beyond.lower:.3g} to "
         f"{beyond.upper:.3g})"
     )
-    if beyond.lower <= table.visible:
+    if table.visible is None or beyond.lower <= table.visible:
         return [f"One generator more is not excluded: {measured}."]
     return [
         f"One generator more would be an approximate symmetry: {measured}, small, but more than "
@@ -326,13 +334,12 @@ def _asked_on(samples: int) -> str:
 
 
 def _idle_words(table: Dimensions) -> list[str]:
-    hull, words = table.hull, []
-    leaving = 0 if hull is None else hull.leaving
-    free = len(table.idle) + len(table.generators) + leaving
-    if hull is not None and leaving:
+    words, free = [], len(table.idle) + len(table.generators) + table.leaving
+    if table.leaving:
         words.append(
-            f"The samples lie in {hull.dimension} of {hull.of} dimensions: {leaving} of {free} "
-            f"directions lead to where there are none, and were not looked at."
+            f"All samples fulfil {table.equations} equation{'s' if table.equations > 1 else ''} up "
+            f"to the second degree. {table.leaving} of {free} directions break them, lead to where "
+            f"there are no samples, and were not looked at."
         )
     if len(table.idle):
         words.append(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lieaugmenter.actions import FourVectorAction, InvariantAction
 from lieaugmenter.analysis.compare import match, principal_cosines
-from lieaugmenter.analysis.coverage import coverage
+from lieaugmenter.analysis.coverage import Coverage, coverage
 from lieaugmenter.analysis.dimension import Bench
 from lieaugmenter.data.amplitudes import FourMomenta
 
@@ -28,7 +28,9 @@ def compare_with_lorentz(task: FourMomenta, learned: Float[Tensor, "c 4 4"]) -> 
     from events to events, and ``"matched"``, which learned generator stands for which true one.
     """
     truth = task.generator
-    covered = coverage(task.x_train[:_SEEN]).generators.to(truth)
+    covered = coverage(task.x_train[:_SEEN].double(), action=FourVectorAction()).generators.to(
+        truth
+    )
     cosines = principal_cosines(learned, truth).tolist()
     found: dict[str, Any] = {
         "principal-cosines": cosines,
@@ -50,12 +52,16 @@ def covered_by_events(task: FourMomenta) -> dict[str, Any]:
     ``"covered"`` is the number of generators, of all linear ones, that lead from events to events;
     ``"leaving"`` how far each of the Lorentz algebra leads off them.
     """
-    found = coverage(task.x_train[:_SEEN])
+    found = _coverage(task)
     return {
         "equations": found.equations,
         "covered": len(found.generators),
         "leaving": [found.leaving(generator) for generator in task.generator],
     }
+
+
+def _coverage(task: FourMomenta) -> Coverage:
+    return coverage(task.x_train[:_SEEN].double(), action=FourVectorAction())
 
 
 @torch.no_grad()
