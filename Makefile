@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint bench stress reproduction docs fuzz audit sbom setup clean
+.PHONY: help demo test lint bench stress zoo reproduction docs fuzz audit sbom setup clean
 
 help:
 	@grep -E '^# make ' Makefile | cut -c3-
@@ -30,6 +30,13 @@ bench: setup
 # make stress  kill runs at 100 random moments, resume them, and compare to the bit
 stress: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/kills.py
+
+# make zoo    every task with a known algebra, five seeds of all methods (hours), and docs/zoo.md
+zoo: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.zoo.run --workers 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.zoo.run --workers 2 \
+		--methods liegg-known ours-known --sizes 100 --noise 0.3
+	$(BIN)/python -m benchmarks.zoo.page runs/zoo
 
 # make reproduction  docs/reproduction.md and its figures from results
 reproduction: setup

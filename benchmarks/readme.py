@@ -114,11 +114,30 @@ def ratio_rows(content: dict[str, Any]) -> list[str]:
     return rows
 
 
+def zoo_rows(content: dict[str, Any]) -> list[str]:
+    """Rates of ``n_generators="auto"`` over the tasks of the zoo."""
+    return [
+        f"| {words} | {100 * found['rate']:.1f} % ({found['count']} of {found['of']}) | – |"
+        for words, found in (
+            ("tasks with a known symmetry: it is found", content["summary"]["detection"]),
+            (
+                "tasks with and without: the dimension is exactly right",
+                content["summary"]["dimension_right"],
+            ),
+            (
+                "tasks without a symmetry: one is certified",
+                content["summary"]["false_certification"],
+            ),
+        )
+    ]
+
+
 def table() -> str:
     lines = ["| | here | paper |", "| --- | --- | --- |"]
     lines += digit_rows("rotated-mnist", "rotated digits", "99.08")
     lines += digit_rows("rotated-mnist-ood", "rotated digits, tested beyond 90 degrees", "90.82")
     for name, rows in (
+        ("zoo", zoo_rows),
         ("two_body", two_body_rows),
         ("stacked", stacked_rows),
         ("image_step", image_step_rows),

@@ -17,11 +17,12 @@ from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.identify import identify
 from lieaugmenter.lie.brackets import closure_residual
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.runs import read_json
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 try:
-    from benchmarks.zoo import blobs, methods, run, score
+    from benchmarks.zoo import blobs, methods, page, run, score
     from benchmarks.zoo.functions import stream
     from benchmarks.zoo.tasks import KINDS, NULL_KINDS, ZooTask, tasks
 finally:
@@ -422,3 +423,17 @@ def test_liegg_finds_the_rotation_of_the_plane() -> None:
     found = run.execute(run.Plan("so2-r2", "liegg-known", 1500, 0.01, 0))
     assert found["cosine"] > 0.98
     assert found["name"] == "so(2)"
+
+
+def test_the_page_comes_from_the_published_runs() -> None:
+    content = read_json(page.RESULTS)
+    expected = page.PAGE.read_text(encoding="utf-8")
+    assert page.page(content) == expected, "run: python -m benchmarks.zoo.page"
+
+
+def test_published_runs_keep_what_scores_need(tmp_path: Path) -> None:
+    plan = run.Plan("so2-r2", "liegg-gap", 200, 0.01, 0)
+    record = run.execute_and_write(plan, tmp_path)
+    (kept,) = page.published(page.collected([tmp_path]))
+    record |= {name: round(record[name], 6) for name in ("cosine", "seconds")}
+    assert score.table([record]) == score.table([kept])

@@ -45,11 +45,12 @@ def collected(folders: Sequence[Path]) -> dict[str, Any]:
     read = [read_json(path) for folder in folders for path in sorted(folder.glob("*.json"))]
     if not read:
         raise SystemExit(f"{', '.join(map(str, folders))}: no runs there")
-    return {
+    content = {
         "environment": read[0]["environment"],
         "columns": list(_COLUMNS),
         "runs": [_compact(record) for record in sorted(read, key=_order)],
     }
+    return content | {"summary": summary(_at(published(content), "ours", USUAL))}
 
 
 def _order(record: Record) -> tuple[Any, ...]:
@@ -146,19 +147,22 @@ def _introduction(records: Sequence[Record], environment: dict[str, Any]) -> str
     seeds = ", ".join(f"{method} {count}" for method, count in runs.items())
     return f"""# The zoo: how often is it right?
 
-{len(kinds)} supervised tasks whose algebra is known, and checked by a test: {kinds.count("continuous")} with a
-continuous symmetry, {null} without (arbitrary functions, only a few discrete elements, or a symmetry that is broken by
-half), and {kinds.count("approximate")} whose symmetry is broken by 1 to 5 %, where both answers are fair. Vectors, points,
-images and four-momenta; targets that stay and targets that move; numbers and labels.
+{len(kinds)} supervised tasks whose algebra is known, and checked by a test:
+{kinds.count("continuous")} with a continuous symmetry, {null} without (arbitrary functions, only
+a few discrete elements, or a symmetry that is broken by half), and {kinds.count("approximate")}
+whose symmetry is broken by 1 to 5 %, where both answers are fair. Vectors, points, images and
+four-momenta; targets that stay and targets that move; numbers and labels.
 
     python -m benchmarks.zoo.run --methods ours liegg-gap --seeds 5
 
-makes the runs, each a file of its own; interrupt it at any time. Unless something else is said there are
-{USUAL[0]} samples, of which a fifth is held out, and {100 * USUAL[1]:.0f} % noise. Seeds: {seeds}. Times are seconds
-on one core of a CPU (torch {environment["torch"]}).
+makes the runs, each a file of its own; interrupt it at any time. Unless something else is said
+there are {USUAL[0]} samples, of which a fifth is held out, and {100 * USUAL[1]:.0f} % noise. Seeds
+of each method: {seeds}. Times are seconds on one core of a CPU of which the other was busy too
+(torch {environment["torch"]}).
 
-**What these numbers are not.** The bounds of a verdict, the networks of the teams and how long they learn were chosen
-while looking at seeds 0 and 1 of this same zoo: the rates are those of a tuned rule. Tasks of your own may be harder."""
+**What these numbers are not.** The bounds of a verdict, the networks of the teams and how long
+they learn were chosen while looking at seeds 0 and 1 of this same zoo: the rates are those of a
+tuned rule. Tasks of your own may be harder."""
 
 
 def _bars(ours: Sequence[Record]) -> str:
@@ -179,9 +183,10 @@ def _side_by_side(records: Sequence[Record]) -> str:
     rows = markdown([row for row in table(usual) if row["family"] == OVERALL]).strip()
     return f"""{rows}
 
-`liegg-gap` is LieGG with the largest gap of its spectrum as the dimension: it has no way to say that there is none.
-`-known`, Augerino+ and LieGAN are told the dimension and certify nothing. Cosines are of runs with the right dimension:
-the smallest principal cosine with the true algebra."""
+`liegg-gap` is LieGG with the largest gap of its spectrum as the dimension: it has no way to say
+that there is none. `-known`, Augerino+ and LieGAN are told the dimension and certify nothing.
+Cosines are of runs with the right dimension: the smallest principal cosine with the true
+algebra."""
 
 
 def _mistakes(ours: Sequence[Record]) -> str:
@@ -222,14 +227,15 @@ def _ways(ours: Sequence[Record]) -> str:
     approximate = [r for r in ours if r["kind"] == "approximate"]
     certified = sum(r["certified"] for r in approximate)
     return "\n".join(lines) + (
-        f"\n\nOf {len(approximate)} runs with a symmetry that is broken by 1 to 5 %, {certified} were certified."
+        f"\n\nOf {len(approximate)} runs with a symmetry that is broken by 1 to 5 %, {certified} "
+        f"were certified."
     )
 
 
 def _known(records: Sequence[Record]) -> str:
     lines = [
-        "| samples, noise | runs | `ours-known`: mean, median | LieGG: mean, median | tasks below LieGG by "
-        f"more than {_TOLERANCE} | worst of them |",
+        "| samples, noise | runs | `ours-known`: mean, median | LieGG: mean, median | "
+        f"tasks below LieGG by more than {_TOLERANCE} | worst of them |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for setting in (USUAL, HARD):
@@ -237,8 +243,8 @@ def _known(records: Sequence[Record]) -> str:
         if pairs:
             lines.append(_compared(setting, pairs))
     return "\n".join(lines) + (
-        "\n\nCosines of tasks with a continuous symmetry, both methods told the dimension, on the same data; a task "
-        "counts with its mean over seeds. `ours-known` is `discovery.known`."
+        "\n\nCosines of tasks with a continuous symmetry, both methods told the dimension, on the "
+        "same data; a task counts with its mean over seeds. `ours-known` is `discovery.known`."
     )
 
 

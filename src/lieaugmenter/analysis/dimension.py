@@ -35,7 +35,7 @@ POSSIBLE_BOUND = 0.3
 # even if moving along it changes little.
 CLOSURE_BOUND = 0.25
 # By how much derivatives are worse known than predictions: the bounds of true symmetries were at
-# most 1.6 times the root of the unexplained variation, those of others 4 times and more.
+# most 1.6 times the root of the unexplained variation, those of others mostly 4 times and more.
 _VISIBLE = 3.0
 # However well they are known.
 _NEVER_VISIBLE = 0.01
