@@ -16,7 +16,7 @@ from lieaugmenter.actions import InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.dimension import Dimensions, Row, visible_defect
 from lieaugmenter.analysis.verdict import Trial, decide
-from lieaugmenter.discovery import Discovery, Evidence, discover, gather, known
+from lieaugmenter.discovery import Discovery, Evidence, discover, gather, known, team_network
 from lieaugmenter.estimators import _untrained
 from lieaugmenter.nets import MLP
 
@@ -107,6 +107,19 @@ def test_permuted_labels_are_never_certified(seed: int) -> None:
     found = discover(evidence_of(x, shuffled, seed), largest=2.0, labels=False)
     assert found.verdict.outcome == "inconclusive"
     assert found.verdict.dimension == 0
+
+
+def test_features_far_from_zero_show_their_scalings() -> None:
+    """Some entries hardly move such samples, and hide the algebra of the others."""
+    x = 1 + 2 * torch.rand(1500, 3, generator=torch.Generator().manual_seed(0))
+    y = x[:, :1] * x[:, 1:2] / x[:, 2:]
+    y = (y - y.mean()) / y.std()
+    evidence = gather(
+        lambda: team_network((3,), (1,), 0), (x[300:], y[300:]), (x[:300], y[:300]),
+        action=VECTOR, output=INVARIANT, members=1, device="cpu",
+    )  # fmt: skip
+    verdict = discover(evidence, largest=2.0, labels=False).verdict
+    assert (verdict.outcome, verdict.group) == ("certified", "weighted scalings(2)")
 
 
 def test_redundant_and_constant_features_do_not_hide_a_symmetry() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.identify import identify, snap
 from lieaugmenter.analysis.invariants import measure
 from lieaugmenter.lie import catalogue
@@ -477,3 +478,16 @@ def test_wrong_input_is_refused_readably(wrong: Tensor, rows: int | None, messag
 def test_what_shrinks_and_shifts_is_no_screw() -> None:
     found = identify(torch.tensor([[[-1.0, 0, 0], [0, 0, 1], [0, 0, 0]]]), rows=2)
     assert found.name != "screw"
+
+
+def test_scalings_with_weights_are_named_and_their_weights_made_exact() -> None:
+    """Of pressure, volume and temperature those that keep pV/T, seen with an error of 2 %."""
+    units = torch.diag_embed(torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, 1.0]]))
+    noise = torch.randn(units.shape, generator=torch.Generator().manual_seed(0))
+    found = identify(units + 0.02 * noise)
+    assert found.name == "weighted scalings(2)"
+    assert found.exact is not None
+    assert float(principal_cosines(found.exact, units).min()) > 1 - 1e-6
+    # Not everything that commutes is of this kind, nor what has a plainer name.
+    assert identify(catalogue.scalings(2)).name == "scalings(2)"
+    assert not identify(catalogue.so(3)[:2]).named

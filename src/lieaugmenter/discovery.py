@@ -42,12 +42,13 @@ from lieaugmenter.analysis.dimension import (
     visible_defect,
 )
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
-from lieaugmenter.analysis.polarization import polarize
+from lieaugmenter.analysis.polarization import entries, polarize
 from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial, Verdict, decide, quality_of
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.engine import fit, pick_device
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.streams import Reservoir, Stream
+from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.nets import MLP, ProductMLP
 from lieaugmenter.runs import RunFolder
 
@@ -63,6 +64,8 @@ _EXACT = 1e-4
 _TRIALS = 2
 _TRIAL_VIEWS = 2
 _TRIAL_RANGE = 0.5
+# Squared entries below such shares of the largest are left out where a span has no name with them.
+_SHARES = (0.3, 0.1, 0.03)
 # Coefficients at which it is asked how far a symmetry holds, up to the range.
 _STEPS_OF_RANGE = 8
 
@@ -124,6 +127,8 @@ class Evidence:
         The teams.
     bench
         Judges other spans by the same teams and samples.
+    searched
+        The samples on which generators were ordered.
     trial, before
         Where generators were imposed on these teams, and helped: how much, and the evidence before.
     """
@@ -134,6 +139,7 @@ class Evidence:
     first: Team
     second: Team
     bench: Bench
+    searched: Batch
     trial: Trial | None = None
     before: Evidence | None = None
 
@@ -162,12 +168,41 @@ class Evidence:
         """
         found, action = self.dimensions.generators[:dimension], self.bench.action
         identity = _identity(found, action)
+        if identity is not None and not identity.named:
+            found, identity = self._simpler(found, identity)
         if identity is not None and identity.exact is not None:
             exact = identity.exact.to(found)
-            before, after = (abs(self.bench.judge(span).defect) for span in (found, exact))
-            if after <= max(before, DEFECT_BOUND / 2):
+            if self._as_good(exact, found):
                 return _normalised(exact, action), identity
         return _normalised(found, action), identity
+
+    def _simpler(
+        self, found: Float[Tensor, "c d d"], identity: Identity
+    ) -> tuple[Float[Tensor, "c d d"], Identity]:
+        """The same without its small entries, if then it holds as well, and is closed as well.
+
+        Where features are far from zero, or small, some entries hardly move the samples: they are
+        known badly, however well a predictor was taught.
+        """
+        weights = orthonormal(found).square().sum(0)
+        for share in _SHARES:
+            candidates = entries((weights > share * weights.max()).float()).to(found)
+            if len(candidates) < len(found):
+                continue
+            span = polarize(
+                self.first, self.searched, action=self.bench.action, output=self.bench.output,
+                other=self.second, candidates=candidates, chunk=self.bench.chunk,
+            ).span(len(found))  # fmt: skip
+            simpler = _identity(span, self.bench.action) if len(span) == len(found) else None
+            if simpler is None or simpler.invariants.closure > identity.invariants.closure:
+                continue
+            if self._as_good(span, found):
+                return span, simpler
+        return found, identity
+
+    def _as_good(self, span: Float[Tensor, "c d d"], found: Float[Tensor, "c d d"]) -> bool:
+        before, after = (abs(self.bench.judge(one).defect) for one in (found, span))
+        return after <= max(before, DEFECT_BOUND / 2)
 
     @torch.no_grad()
     def losses(self, y: Tensor) -> Float[Tensor, " n"]:
@@ -562,7 +597,7 @@ def weigh(
         quality = quality_of(((first(judge) + second(judge)) / 2).cpu(), y)
     if not first.classes:
         found = replace(found, visible=visible_defect(quality))
-    return Evidence(found, agreement, quality, first, second, bench)
+    return Evidence(found, agreement, quality, first, second, bench, search)
 
 
 def _fresh(make_network: Callable[[], nn.Module], seed: int) -> nn.Module:

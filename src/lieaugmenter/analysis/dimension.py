@@ -34,9 +34,9 @@ POSSIBLE_BOUND = 0.3
 # Brackets of symmetries are symmetries. A span whose brackets leave it by more is not the algebra,
 # even if moving along it changes little.
 CLOSURE_BOUND = 0.25
-# By how much derivatives are worse known than predictions: the bounds of true symmetries were at
-# most 1.6 times the root of the unexplained variation, those of others mostly 4 times and more.
-_VISIBLE = 3.0
+# By how much derivatives are worse known than predictions: the lower bounds of true symmetries were
+# at most 3.2 times the root of the unexplained variation, those of approximate ones 6.4 and more.
+_VISIBLE = 5.0
 # However well they are known.
 _NEVER_VISIBLE = 0.01
 # Samples at once, and numbers of them: a derivative doubles what a network keeps in memory.
@@ -138,7 +138,7 @@ def visible_defect(quality: float) -> float:
     unexplained, noise included, and a factor.
 
     >>> round(visible_defect(0.9999), 4)
-    0.03
+    0.05
     """
     return max(_NEVER_VISIBLE, _VISIBLE * math.sqrt(max(0.0, 1 - quality)))
 

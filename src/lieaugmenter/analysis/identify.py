@@ -99,6 +99,41 @@ def _one_parameter(span: Float[Tensor, "1 d d"], rows: int, noise: float) -> lis
     return [NamedAlgebra(name, form[None], note=_spectrum(linear)) for name in names if name]
 
 
+def _weighted_scalings(span: Float[Tensor, "c d d"], rows: int, noise: float) -> list[NamedAlgebra]:
+    """Several scalings of the features with different weights, such as those of units.
+
+    Each is taken to be the only one that scales some feature; weights that are ratios of small
+    numbers within the noise are made exact.
+    """
+    weights = span[:, :rows, :rows].diagonal(dim1=1, dim2=2)
+    rest = span.clone()
+    rest[:, range(rows), range(rows)] = 0.0
+    if float(rest.norm()) > _ACCEPTED * noise * math.sqrt(len(span)):
+        return []
+    for i in range(len(weights)):
+        # The largest that is left leads, so that errors do not grow.
+        left = weights[i:].abs().max(0).values
+        lead = int(left.argmax())
+        if float(left[lead]) < noise:
+            return []
+        order = weights[i:, lead].abs().argsort(descending=True) + i
+        weights = torch.cat([weights[:i], weights[order]])
+        weights[i] /= weights[i, lead].clone()
+        others = [j for j in range(len(weights)) if j != i]
+        weights[others] -= weights[others][:, [lead]] * weights[i]
+    small = _ACCEPTED * noise
+    weights = weights.apply_(lambda value: _as_ratio(value, small))
+    shown = "; ".join(", ".join(f"{value:+.3g}" for value in row) for row in weights.tolist())
+    form = torch.nn.functional.pad(torch.diag_embed(weights), (0, span.shape[-1] - rows) * 2)
+    return [NamedAlgebra(f"weighted scalings({len(span)})", form, note=f"weights {shown}")]
+
+
+def _as_ratio(value: float, small: float) -> float:
+    """The nearest ratio of small numbers, if it is near."""
+    options = [round(value * unit) / unit for unit in range(1, _LARGEST_RATE + 1)]
+    return next((option for option in options if abs(option - value) <= small), value)
+
+
 def _spectrum(generator: Float[Tensor, "n n"]) -> str:
     values = torch.linalg.eigvals(generator).tolist()
     return "eigenvalues " + ", ".join(f"{v.real:+.2f}{v.imag:+.2f}i" for v in values)
@@ -263,6 +298,9 @@ class _Search:
         if len(self.span) == 1:
             free = _one_parameter(self.span, self.rows, self.noise)
             options += [(a, frame) for frame in (self.as_given, self.without_skew) for a in free]
+        else:
+            weighted = _weighted_scalings(self.span, self.rows, self.noise)
+            options += [(a, self.as_given) for a in weighted]
         return self._first_accepted(options), list(distances.items())
 
     def _first_accepted(self, options: list[tuple[NamedAlgebra, Tensor]]) -> Fit | None:
