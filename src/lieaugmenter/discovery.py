@@ -33,6 +33,7 @@ from lieaugmenter.analysis.components import (
     Components,
     components,
 )
+from lieaugmenter.analysis.conjugation import USUAL_NOISE
 from lieaugmenter.analysis.coverage import coverage
 from lieaugmenter.analysis.dimension import (
     DEFECT_BOUND,
@@ -65,7 +66,7 @@ _TRIALS = 2
 _TRIAL_VIEWS = 2
 _TRIAL_RANGE = 0.5
 # Squared entries below such shares of the largest are left out where a span has no name with them.
-_SHARES = (0.3, 0.1, 0.03)
+_SHARES = (0.03, 0.1, 0.3)
 # Coefficients at which it is asked how far a symmetry holds, up to the range.
 _STEPS_OF_RANGE = 8
 
@@ -168,41 +169,37 @@ class Evidence:
         """
         found, action = self.dimensions.generators[:dimension], self.bench.action
         identity = _identity(found, action)
-        if identity is not None and not identity.named:
-            found, identity = self._simpler(found, identity)
         if identity is not None and identity.exact is not None:
             exact = identity.exact.to(found)
-            if self._as_good(exact, found):
+            before, after = (abs(self.bench.judge(span).defect) for span in (found, exact))
+            if after <= max(before, DEFECT_BOUND / 2):
                 return _normalised(exact, action), identity
         return _normalised(found, action), identity
 
-    def _simpler(
-        self, found: Float[Tensor, "c d d"], identity: Identity
-    ) -> tuple[Float[Tensor, "c d d"], Identity]:
-        """The same without its small entries, if then it holds as well, and is closed as well.
+    def simplified(self) -> Evidence:
+        """The same with a table over large entries alone, where what is counted has no name.
 
-        Where features are far from zero, or small, some entries hardly move the samples: they are
-        known badly, however well a predictor was taught.
+        Where features are far from zero, or small, some entries hardly move the samples. They are
+        known badly, however well a predictor was taught: they spoil the generators that there are,
+        and some appear to be symmetries that are none.
         """
+        count, action = self.dimensions.count(), self.bench.action
+        found = self.dimensions.generators[:count]
+        identity = _identity(found, action) if count and not self.dimensions.leaving else None
+        if identity is None or identity.named:
+            return self
         weights = orthonormal(found).square().sum(0)
         for share in _SHARES:
             candidates = entries((weights > share * weights.max()).float()).to(found)
-            if len(candidates) < len(found):
-                continue
-            span = polarize(
-                self.first, self.searched, action=self.bench.action, output=self.bench.output,
-                other=self.second, candidates=candidates, chunk=self.bench.chunk,
-            ).span(len(found))  # fmt: skip
-            simpler = _identity(span, self.bench.action) if len(span) == len(found) else None
-            if simpler is None or simpler.invariants.closure > identity.invariants.closure:
-                continue
-            if self._as_good(span, found):
-                return span, simpler
-        return found, identity
-
-    def _as_good(self, span: Float[Tensor, "c d d"], found: Float[Tensor, "c d d"]) -> bool:
-        before, after = (abs(self.bench.judge(one).defect) for one in (found, span))
-        return after <= max(before, DEFECT_BOUND / 2)
+            table = self.bench.dimensions(self.searched, candidates=candidates)
+            table = replace(table, visible=self.dimensions.visible)
+            left = table.count()
+            if 2 * left <= count:
+                return self
+            if table.rows[left - 1].closure <= USUAL_NOISE:
+                agreement = _agreement(self.bench, self.searched, candidates, len(table.rows))
+                return replace(self, dimensions=table, agreement=agreement)
+        return self
 
     @torch.no_grad()
     def losses(self, y: Tensor) -> Float[Tensor, " n"]:
@@ -424,7 +421,7 @@ def gather(
 
     # Labels are learned by heart before long, with derivatives that mean nothing.
     plain = taught("plain", fresh, None, half_as_many if classes else epochs)
-    return _tried_out(plain, try_out, held_out[1], labels=bool(classes))
+    return _tried_out(plain, try_out, held_out[1], labels=bool(classes)).simplified()
 
 
 def known(
@@ -583,21 +580,28 @@ def weigh(
     candidates = torch.cat([covered.generators, covered.idle])
     found = bench.dimensions(search, candidates=candidates, most=most)
     found = replace(found, equations=covered.equations, leaving=covered.n_leaving)
-    alone = [
-        polarize(
-            team, search, action=action, output=output, candidates=candidates, chunk=bench.chunk
-        )
-        for team in (first, second)
-    ]
-    agreement = [
-        float(principal_cosines(*(one.span(row.dimension) for one in alone)).min())
-        for row in found.rows
-    ]
+    agreement = _agreement(bench, search, candidates, len(found.rows))
     with torch.no_grad():
         quality = quality_of(((first(judge) + second(judge)) / 2).cpu(), y)
     if not first.classes:
         found = replace(found, visible=visible_defect(quality))
     return Evidence(found, agreement, quality, first, second, bench, search)
+
+
+def _agreement(
+    bench: Bench, search: Batch, candidates: Float[Tensor, "n d d"], most: int
+) -> list[float]:
+    """The smallest principal cosine between what each team gives by itself, of each dimension."""
+    alone = [
+        polarize(
+            team, search, action=bench.action, output=bench.output, candidates=candidates,
+            chunk=bench.chunk,
+        )
+        for team in bench.models
+    ]  # fmt: skip
+    return [
+        float(principal_cosines(*(one.span(k) for one in alone)).min()) for k in range(1, most + 1)
+    ]
 
 
 def _fresh(make_network: Callable[[], nn.Module], seed: int) -> nn.Module:
