@@ -189,6 +189,12 @@ def test_a_larger_algebra_that_is_not_excluded_is_mentioned() -> None:
     assert any("not excluded" in reason for reason in verdict.reasons)
 
 
+@pytest.mark.parametrize(("quality", "outcome"), [(0.99, "refuted"), (0.93, "inconclusive")])
+def test_what_may_not_have_been_learned_is_not_refuted(quality: float, outcome: str) -> None:
+    rows = replace(table(NONE, NONE), visible=visible_defect(quality))
+    assert decide(rows, quality, labels=False, samples=100).outcome == outcome
+
+
 def test_a_small_defect_that_well_taught_predictors_surely_see_is_no_symmetry() -> None:
     seen = (0.067, 0.065, 0.069, 0.0)
     for quality, dimension in ((0.9999, 1), (0.99, 2)):

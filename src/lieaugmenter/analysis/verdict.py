@@ -27,6 +27,8 @@ _IMPOSED_QUALITY = {"numbers": 0.98, "labels": 0.9}
 _IMPOSED_LOSS = 0.5
 # Teams that have both learned a symmetric task badly, in the same way, have defects up to 0.2.
 _NO_SYMMETRY_ABOVE = 0.2
+# Nor is a direction refuted below this share of what is visible: it may not have been learned.
+_HIDDEN = 0.4
 # A direction whose defect is surely above this is no symmetry of the predictor.
 _REFUTED_ABOVE = 0.5
 _RANDOM_DIRECTIONS = 16
@@ -252,7 +254,7 @@ def decide(
     rows = {row.dimension: row for row in table.rows}
     shown = rows[max(found, 1)]
     # What they have not learned may hide a symmetry.
-    refuted_above = max(_NO_SYMMETRY_ABOVE, table.visible or 0.0)
+    refuted_above = max(_NO_SYMMETRY_ABOVE, _HIDDEN * (table.visible or 0.0))
     reasons = [
         _asked_on(samples) + (f" {_said_of(shown)}" if table.agree else ""),
         f"Both teams together explain {quality:.4f} of the held-out variation.",
