@@ -126,3 +126,10 @@ def test_what_stands_for_a_class_cannot_be_moved() -> None:
     found = coverage(x, action=VectorAction(5), tolerance=1e-4)
     # Of 25 entries those that move the first two, which any of the five may do.
     assert (len(found.generators), len(found.idle), found.n_leaving) == (10, 0, 15)
+
+
+def test_one_odd_sample_does_not_hide_a_symmetry() -> None:
+    """It makes a negative product, which no resample without it has."""
+    assert Row(1, -0.11, -0.19, 0.01, 0.0).holds()
+    assert not Row(1, -0.11, -0.13, -0.105, 0.0).holds()
+    assert not Row(1, -0.05, -0.06, -0.04, 0.0).holds(visible=0.03)

@@ -491,3 +491,11 @@ def test_scalings_with_weights_are_named_and_their_weights_made_exact() -> None:
     # Not everything that commutes is of this kind, nor what has a plainer name.
     assert identify(catalogue.scalings(2)).name == "scalings(2)"
     assert not identify(catalogue.so(3)[:2]).named
+
+
+def test_equal_rates_in_skewed_coordinates_are_one_rotation() -> None:
+    """Found in orbits: positions and velocities turn alike, and velocities leak into positions."""
+    turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    leaking = torch.block_diag(turn, turn)
+    leaking[1, 3] = 0.15
+    assert identify(leaking[None]).name == "so(2)"

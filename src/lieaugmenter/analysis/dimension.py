@@ -73,12 +73,12 @@ class Row:
     def holds(self, bound: float = DEFECT_BOUND, visible: float | None = None) -> bool:
         """Whether the span surely is a symmetry.
 
-        A defect far below zero is none: it says that the derivatives of both predictors have
+        A defect surely far below zero is none: it says that the derivatives of both predictors have
         opposite signs. Nor is one that is small, but surely further from zero than `visible`: that
         one is seen.
         """
-        near = self.upper <= bound and self.defect >= -bound
-        return near and (visible is None or (self.lower <= visible and self.upper >= -visible))
+        seen = math.inf if visible is None else visible
+        return -min(bound, seen) <= self.upper <= bound and self.lower <= seen
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,6 +90,7 @@ def _one_parameter(span: Float[Tensor, "1 d d"], rows: int, noise: float) -> lis
     rates = _ratio(turns, noise * size)
     kinds = (
         (pitch > small, "screw" if planes and not any(growths) else ""),
+        (not any(growths) and rates == "1", "so(2)"),
         (not any(growths) and rates is not None, f"so(2) with rates {rates}"),
         (not any(growths), "torus line"),
         (not planes, "anisotropic scaling"),
