@@ -192,7 +192,7 @@ class Evidence:
         for share in _SHARES:
             candidates = entries((weights > share * weights.max()).float()).to(found)
             table = self.bench.dimensions(self.searched, candidates=candidates)
-            table = replace(table, visible=self.dimensions.visible)
+            table = replace(table, visible=self.dimensions.visible, idle=self.dimensions.idle)
             left = table.count()
             if 2 * left <= count:
                 return self
