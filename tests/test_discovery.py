@@ -142,6 +142,16 @@ def test_redundant_and_constant_features_do_not_hide_a_symmetry() -> None:
     assert "of 36 directions break them" in " ".join(verdict.reasons)
 
 
+def test_equations_that_nothing_keeps_are_taken_for_chance() -> None:
+    """Five points lie on a curve of the second degree, which no motion of the plane keeps."""
+    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(1)).repeat(20, 1)
+    found = known(
+        lambda: MLP((2,), (1,), hidden=(16,), smooth=True), (x, sphere(x)), 1,
+        action=VectorAction(2), output=INVARIANT, members=1, epochs=1, device="cpu",
+    )  # fmt: skip
+    assert found.shape == (1, 2, 2)
+
+
 # ---------------------------------------------------------------------------------- the decision
 
 

@@ -59,8 +59,6 @@ _JUDGED = 2000
 # Samples on which finite elements are tested, which compares all pairs of them.
 _COMPARED = 500
 _WIDTHS = (64, 64, 64)
-# Equations are exact up to this: numbers in files are rounded.
-_EXACT = 1e-4
 # How often generators are imposed on the teams, with how many views, up to which coefficient.
 _TRIALS = 2
 _TRIAL_VIEWS = 2
@@ -501,8 +499,7 @@ def known(
         for i in range(members)
     ]
     inputs = _sent(data[0], SEARCHED, pick_device(device))
-    covered = coverage(inputs, action=action, candidates=candidates, tolerance=_EXACT)
-    candidates = torch.cat([covered.generators, covered.idle])
+    candidates, _, _ = _on_the_data(inputs, candidates, action)
     found = polarize(
         Team(networks, classes).eval(), inputs, action=action, output=output, candidates=candidates
     ).span(dimension)
@@ -576,16 +573,30 @@ def weigh(
     search = _sent(search, SEARCHED, where)
     judge, y = _sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
     bench = Bench(first, second, judge, action=action, output=output, seed=seed)
-    covered = coverage(search, action=action, candidates=candidates, tolerance=_EXACT)
-    candidates = torch.cat([covered.generators, covered.idle])
+    candidates, equations, leaving = _on_the_data(search, candidates, action)
     found = bench.dimensions(search, candidates=candidates, most=most)
-    found = replace(found, equations=covered.equations, leaving=covered.n_leaving)
+    found = replace(found, equations=equations, leaving=leaving)
     agreement = _agreement(bench, search, candidates, len(found.rows))
     with torch.no_grad():
         quality = quality_of(((first(judge) + second(judge)) / 2).cpu(), y)
     if not first.classes:
         found = replace(found, visible=visible_defect(quality))
     return Evidence(found, agreement, quality, first, second, bench, search)
+
+
+def _on_the_data(
+    x: Batch, candidates: Float[Tensor, "n d d"] | None, action: Action
+) -> tuple[Float[Tensor, "n d d"], int, int]:
+    """The candidates that do not lead off the data, how many equations these fulfil, and how many
+    directions break one.
+    """
+    candidates = entries(action.mask) if candidates is None else candidates
+    covered = coverage(x, action=action, candidates=candidates)
+    if not len(covered.generators):
+        # A few samples may nearly fulfil equations by chance, which nothing keeps.
+        return candidates, 0, 0
+    kept = torch.cat([covered.generators, covered.idle])
+    return kept, covered.equations, covered.n_leaving
 
 
 def _agreement(
