@@ -199,6 +199,14 @@ def test_a_larger_algebra_that_is_not_excluded_is_mentioned() -> None:
     assert any("not excluded" in reason for reason in verdict.reasons)
 
 
+def test_teams_that_say_the_opposite_are_told_apart_from_a_small_defect() -> None:
+    opposite = (-0.36, -0.39, -0.33, 0.0)
+    verdict = decide(table(opposite, NONE), 0.99, labels=False, samples=100)
+    assert verdict.outcome == "inconclusive"
+    assert "the opposite of each other" in verdict.reasons[-1]
+    assert not any("neither surely below" in reason for reason in verdict.reasons)
+
+
 @pytest.mark.parametrize(("quality", "outcome"), [(0.99, "refuted"), (0.93, "inconclusive")])
 def test_what_may_not_have_been_learned_is_not_refuted(quality: float, outcome: str) -> None:
     rows = replace(table(NONE, NONE), visible=visible_defect(quality))

@@ -186,7 +186,7 @@ def defects(
 class Trial:
     """Generators that were imposed on both teams, and what that did to them.
 
-    Where teams have not learned a task well enough to show its symmetry, learning it again with the
+    Where teams have not learned a task well enough to show its symmetry, learning on with the
     symmetry imposed is the test: from as many samples, one that holds teaches them much more, and
     one that does not spoils what they know. The defect alone is no test here, because they were
     trained for it.
@@ -258,7 +258,7 @@ def decide(
     reasons = [
         _asked_on(samples) + (f" {_said_of(shown)}" if table.agree else ""),
         f"Both teams together explain {quality:.4f} of the held-out variation.",
-        *_idle_words(table),
+        *_words_on_unidentified(table),
     ]
     if not table.agree:
         outcome = "inconclusive"
@@ -281,18 +281,29 @@ def decide(
         )
     else:
         outcome = "inconclusive"
-        reasons.append(
-            f"The best direction is neither surely below {DEFECT_BOUND:g} nor surely above "
-            f"{refuted_above:.2g}: an approximate symmetry, or a task that was not learned well "
-            f"enough to tell."
-            if table.visible is None or shown.lower <= table.visible
-            else "The best direction is an approximate symmetry at most: its defect is small, but "
-            "surely larger than what the teams have not learned accounts for "
-            f"({table.visible:.3g})."
-        )
+        reasons.append(_why_undecided(table, shown, refuted_above))
     if not table.agree:
         return Verdict(outcome, None, found, quality=quality, reasons=reasons)
     return Verdict(outcome, None, found, shown.defect, shown.upper, quality, reasons)
+
+
+def _why_undecided(table: Dimensions, best: Row, refuted_above: float) -> str:
+    if best.upper < 0:
+        return (
+            "Along the best direction the teams surely say the opposite of each other: what they "
+            "have in common is neither a symmetry nor the lack of one."
+        )
+    if table.visible is not None and best.lower > table.visible:
+        return (
+            f"The best direction is an approximate symmetry at most: its defect is small, but "
+            f"surely larger than what the teams have not learned accounts for "
+            f"({table.visible:.3g})."
+        )
+    return (
+        f"The best direction is neither surely below {DEFECT_BOUND:g} nor surely above "
+        f"{refuted_above:.2g}: an approximate symmetry, or a task that was not learned well enough "
+        f"to tell."
+    )
 
 
 def _words_on_more(table: Dimensions, beyond: Row | None) -> list[str]:
@@ -315,7 +326,7 @@ def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: 
     tried, found = trial.row, table.count()
     reasons = [
         f"{_asked_on(samples)} {_said_of(tried)} That is too much to certify it by itself.",
-        f"Trained again with these {tried.dimension} generators imposed on them, their held-out "
+        f"Trained on with these {tried.dimension} generators imposed on them, their held-out "
         f"loss fell to {trial.loss:.3g} of what it was (95 % bootstrap upper bound "
         f"{trial.upper:.3g}; to be certified it must surely fall to {_IMPOSED_LOSS:g}), and both "
         f"teams together explain {quality:.4f} of the held-out variation: so much, at least, of "
@@ -324,7 +335,7 @@ def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: 
     if found > tried.dimension:
         row = next(row for row in table.rows if row.dimension == found)
         reasons.append(f"These teams show {found - tried.dimension} more. {_said_of(row)}")
-    reasons += _idle_words(table)
+    reasons += _words_on_unidentified(table)
     return Verdict("certified", None, found, tried.defect, tried.upper, quality, reasons)
 
 
@@ -335,7 +346,7 @@ def _asked_on(samples: int) -> str:
     )
 
 
-def _idle_words(table: Dimensions) -> list[str]:
+def _words_on_unidentified(table: Dimensions) -> list[str]:
     words, free = [], len(table.idle) + len(table.generators) + table.leaving
     if table.leaving:
         words.append(
