@@ -244,7 +244,8 @@ def _known(records: Sequence[Record]) -> str:
             lines.append(_compared(setting, pairs))
     return "\n".join(lines) + (
         "\n\nCosines of tasks with a continuous symmetry, both methods told the dimension, on the "
-        "same data; a task counts with its mean over seeds. `ours-known` is `discovery.known`."
+        "same data, all of which they learn from; a task counts with its mean over seeds. "
+        "`ours-known` is `discovery.known`."
     )
 
 
