@@ -151,9 +151,8 @@ def _sample_efficiency() -> Experiment:
     )
 
 
-_TISSUE_KINDS = (
-    "trivial-paper", "trivial", "oracle-paper", "oracle", "lieaugmenter-paper", "lieaugmenter",
-)  # fmt: skip
+# On a stand-in nothing can be compared with the paper's numbers: own settings only.
+_TISSUE_KINDS = ("trivial", "oracle", "lieaugmenter")
 
 
 def _tissue(path: Path | None, quick: bool) -> Task:
@@ -190,5 +189,6 @@ IMAGE_EXPERIMENTS: tuple[Experiment, ...] = (
     _sample_efficiency(),
     _histology("cnn", _network),
     _histology("efficientnet", _efficientnet, **_SHORT),
-    _histology("vit", _vision_transformer, **_SHORT),
+    # The rotation is found later than by a network of convolutions.
+    _histology("vit", _vision_transformer, **{**_SHORT, "epochs": 16}),
 )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lieaugmenter.data.task import Task
 from lieaugmenter.learning.objective import Objective
+from lieaugmenter.lie.samplers import warmup_share
 
 KINDS = (
     "emlp",
@@ -242,8 +243,9 @@ class Experiment:
         if name == "data":
             return self
         if name == "range":
-            # Whatever γ is, it grows from the same coefficient: near the identity.
+            # Whatever γ is, it grows from the same coefficient, near the identity, and no faster.
             start = min(1.0, self.warmup_start * self.range / value)
-            return replace(self, range=value, warmup_start=start)
+            share = warmup_share(self.warmup, value, self.range)
+            return replace(self, range=value, warmup_start=start, warmup=share)
         attribute = {"views": "n_views", "generators": "n_generators"}[name]
         return replace(self, **{attribute: int(value)})

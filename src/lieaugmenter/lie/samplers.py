@@ -14,6 +14,8 @@ from torch import Tensor, nn
 _LEVELS = 200
 # A normal law is cut here, so that the exponential's degree is known in advance (P = 6e-7).
 _NORMAL_CUT = 5.0
+# However wide it is, the range has grown by then: the rest of training is for all of it.
+_LONGEST_WARMUP = 0.6
 
 
 class Sampler(nn.Module, ABC):
@@ -224,6 +226,27 @@ class LearnableRange(Sampler):
     def ranges(self) -> Tensor:
         learned = self.learned().detach()
         return learned * self.grown if self.warmup_steps else learned
+
+
+def warmup_share(share: float, range: float, usual: float) -> float:
+    """The share of training over which a range grows: as much longer as it is wider than usual.
+
+    A wide range that grew as fast in proportion would leave the neighbourhood of the identity
+    before anything was learned there.
+
+    Parameters
+    ----------
+    share
+        Of training, for the usual range.
+    range, usual
+        γ, and the one that `share` belongs to.
+
+    Examples
+    --------
+    >>> [round(warmup_share(0.15, gamma, 3.0), 2) for gamma in (1.0, 3.0, 8.0, 21.0)]
+    [0.15, 0.15, 0.4, 0.6]
+    """
+    return max(share, min(_LONGEST_WARMUP, share * range / usual))
 
 
 SAMPLERS = ("integer-grid", "learnable", "normal", "uniform")
