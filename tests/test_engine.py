@@ -511,6 +511,12 @@ def test_weights_of_convolutions_are_laid_out_and_all_others_left_alone() -> Non
         assert torch.equal(tensor, before[name])
 
 
+def test_a_network_that_convolves_channels_by_themselves_keeps_its_layout() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, groups=4))
+    lay_channels_last(model)
+    assert all(layer.weight.is_contiguous() for layer in model)
+
+
 def test_what_is_changed_between_epochs_is_in_the_checkpoint(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     model, augmenter = build()

@@ -148,6 +148,19 @@ def test_training_mode_draws_nothing_at_random(build: Build, rng: torch.Generato
     assert torch.equal(model(x), model(x))
 
 
+def test_group_norms_keep_the_precision_of_a_network_in_bfloat16(rng: torch.Generator) -> None:
+    model, seen = EfficientNet((3, 32, 32), 4, norm="group"), []
+    for norm in (m for m in model.modules() if isinstance(m, nn.GroupNorm)):
+        norm.register_forward_hook(lambda _, __, output: seen.append(output.dtype))
+    x = torch.rand(2, 3, 32, 32, generator=rng)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(x)
+    assert set(seen) == {torch.bfloat16}
+    seen.clear()
+    model(x)
+    assert set(seen) == {torch.float32}
+
+
 def test_running_statistics_keep_the_published_share() -> None:
     """99 % of what was there; the library would keep 1 %."""
     norms = [m for m in EfficientNet((3, 32, 32), 4).modules() if isinstance(m, nn.BatchNorm2d)]

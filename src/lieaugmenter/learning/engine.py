@@ -305,6 +305,9 @@ def fit(
             with _fastest_convolutions(compile), _graceful_interrupt() as interrupted:
                 trainer.train(bar, interrupted)
         finally:
+            # They refer to the trainer as it does to them: until the next garbage collection they
+            # would hold their memory on the device.
+            trainer.graphs.clear()
             if bar is not None:
                 bar.close()
         return trainer.history
@@ -927,8 +930,12 @@ def _warn_of_batch_norm(model: nn.Module) -> None:
 def lay_channels_last(module: nn.Module) -> None:
     """Store the weights of two-dimensional convolutions in the layout of the fast ones, in place.
 
-    Not by ``Module.to``, which refuses weights of five axes.
+    Not by ``Module.to``, which refuses weights of five axes. Where channels are convolved by
+    themselves, as in an EfficientNet, all is slower in that layout, and left as it is.
     """
+    layers = (layer for layer in module.modules() if isinstance(layer, nn.Conv2d))
+    if any(layer.groups > 1 for layer in layers):
+        return
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.ndim == 4:
             tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)

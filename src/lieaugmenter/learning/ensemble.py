@@ -122,6 +122,7 @@ def fit_ensemble(
         if bar is not None:
             bar.close()
         stack.unstack(models)
+        stack.graph = None  # it refers to the stack: only a garbage collection would free both
     return histories
 
 
