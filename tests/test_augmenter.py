@@ -25,6 +25,14 @@ def test_non_triviality_weighs_the_same_at_every_range() -> None:
     assert float(augmenter.vector_weights[2]) == pytest.approx(1.0)
 
 
+def test_a_wide_range_starts_as_near_the_identity_as_the_usual_one() -> None:
+    for wide in (2.0, 5.0, 21.0):
+        augmenter = LieAugmenter("vector", 2, range=wide, warmup_steps=10)
+        assert float(augmenter.sampler.ranges()) == pytest.approx(0.2)
+    narrow = LieAugmenter("vector", 2, range=0.5, warmup_steps=10)
+    assert float(narrow.sampler.ranges()) == pytest.approx(0.05)
+
+
 def test_weights_of_a_loaded_augmenter_are_those_of_its_warm_up() -> None:
     trained = LieAugmenter("vector", 2, warmup_steps=10)
     for _ in range(5):

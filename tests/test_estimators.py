@@ -46,6 +46,14 @@ def fitted() -> SymmetryRegressor:
     return SymmetryRegressor(epochs=30, **(QUICK | {"n_views": 5, "lr": 3e-3})).fit(x, y)
 
 
+@pytest.mark.parametrize(("wide", "share"), [(None, 0.1), (0.5, 0.1), (4.0, 0.2), (40.0, 0.6)])
+def test_a_wide_range_grows_for_longer(wide: float | None, share: float) -> None:
+    x, y = radial(100)
+    model = SymmetryRegressor(n_generators=1, range=wide, epochs=20, batch_size=10, **QUICK)
+    steps = 20 * 8  # of the hundred samples twenty are held out
+    assert model.fit(x, y).predictor_.augmenter.sampler.warmup_steps == share * steps
+
+
 def test_a_hundred_samples_are_trained_on_for_long_enough_unless_told() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 2))

@@ -48,6 +48,7 @@ from lieaugmenter.learning.engine import History, pick_device
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.learning.streams import Reservoir, Stream, as_stream, hashes
 from lieaugmenter.lie.basis import LARGEST_DIM, is_closed
+from lieaugmenter.lie.samplers import warmup_share
 from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.processes import from_first, number_from_first
 from lieaugmenter.report.findings import Findings
@@ -482,6 +483,9 @@ class _SymmetryEstimator(BaseEstimator):
         """The untrained network and augmenter of a seed."""
         pick_device(self.device)
         steps = self._steps_of_epoch(task) * self._epochs_of(task)
+        usual = task.action.usual_range
+        largest = self.range if self.range is not None or given is None else given.range
+        warmup = warmup_share(self.warmup, usual if largest is None else largest, usual)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             network = self._build_network(task)
@@ -490,9 +494,9 @@ class _SymmetryEstimator(BaseEstimator):
                 n_generators=1 if self.n_generators == "auto" else int(self.n_generators),
                 output=task.output,
                 n_views=self.n_views,
-                range=self.range if self.range is not None or given is None else given.range,
+                range=largest,
                 sampler=self.sampler,
-                warmup_steps=round(self.warmup * steps),
+                warmup_steps=round(warmup * steps),
                 objective=self.objective,
                 blocks=self.blocks,
                 mask=None if self.mask is None else torch.as_tensor(np.asarray(self.mask)),
@@ -1005,7 +1009,7 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
         decides whether `predict` averages.
     range, sampler, warmup
         Largest coefficient (the action's usual one unless given), its law, and the fraction of
-        training over which it grows.
+        training over which it grows: as much longer as it is wider than usual, see `warmup_share`.
     objective
         Weights of the terms, see `Objective`.
     scale

@@ -43,6 +43,8 @@ _FAR = 5.0
 # Beyond this range elements mean nothing, and the series of one generator would take for ever.
 _LARGEST_REACH = 500.0
 _MOST_VIEWS = 100_000
+# The share of the usual range that a warm-up begins with.
+_WARMUP_START = 0.1
 ACTIONS = ("affine", "fourvector", "image", "points", "vector")
 
 
@@ -101,7 +103,8 @@ class LieAugmenter(nn.Module):
     sampler
         ``"uniform"``, ``"integer-grid"``, ``"normal"``, ``"learnable"``, or a `Sampler`.
     warmup_steps
-        Training steps over which the range grows from a tenth of γ to γ; 0 for none.
+        Training steps over which the range grows to γ, from a tenth of it or of the action's
+        usual range, whichever is smaller; 0 for none. A wide range needs a longer warm-up.
     objective
         Weights of the terms.
     mask, blocks
@@ -192,16 +195,17 @@ class LieAugmenter(nn.Module):
                 f"coordinates the last row of a generator is zero"
             )
         self.basis = basis
-        self.sampler = (
-            sampler
-            if isinstance(sampler, Sampler)
-            else make_sampler(
+        if not isinstance(sampler, Sampler):
+            usual = self.action.usual_range
+            largest = usual if range is None else range
+            sampler = make_sampler(
                 sampler,
-                self.action.usual_range if range is None else range,
+                largest,
                 basis.n_generators,
                 warmup_steps=warmup_steps,
+                warmup_start=_WARMUP_START * usual / max(usual, largest),
             )
-        )
+        self.sampler = sampler
         largest = self.sampler.reach * max(basis.norms, default=0.0)
         if largest > _LARGEST_REACH:
             raise ValueError(
