@@ -180,6 +180,24 @@ def test_an_ablation_sets_what_its_name_says() -> None:
     assert experiment.run_as(Method("lieaugmenter", "views-32"), quick=True).n_views == 2
 
 
+def test_few_data_are_trained_on_for_as_many_steps() -> None:
+    experiment = find_experiment("rotated-mnist-samples")
+    as_set = experiment.run_as(Method("oracle", "data-0.01"), quick=False)
+    assert as_set.for_samples(54_000).epochs == experiment.epochs
+    assert as_set.for_samples(540).epochs == 167  # of nine steps
+    quick = experiment.run_as(Method("oracle", "data-0.01"), quick=True)
+    assert quick.for_samples(2).epochs == experiment.quick_epochs
+
+
+def test_own_settings_are_told_by_a_run_that_has_them(tmp_path: Path) -> None:
+    experiment = find_experiment("two-body")
+    task = experiment.task(None, True)
+    older = replace(experiment, own_lr=0.5)
+    run_method(older, Method("trivial-paper"), task, tmp_path, QUICK)
+    run_method(experiment, Method("trivial"), task, tmp_path, QUICK)
+    assert collect(experiment, tmp_path)["settings"]["own_lr"] == experiment.own_lr
+
+
 def test_a_run_of_before_a_setting_existed_still_counts(tmp_path: Path) -> None:
     experiment = find_experiment("two-body")
     task, method = experiment.task(None, True), Method("trivial")

@@ -141,7 +141,7 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
     workers
         How many methods shared the device at a time: times depend on it.
     """
-    results, environment, settings = [], None, None
+    results, environment, configurations = [], None, {}
     for method in experiment.methods:
         for path in sorted((folder / method.name).glob("seed-*/result.json")):
             result = read_result(path)
@@ -154,10 +154,13 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
                 result["generators"] = rounded
             results.append(result)
             environment = environment or read_json(path.parent / "environment.json")
-            settings = settings or read_settings(path.parent / "config.json")
+            if method not in configurations:
+                configurations[method] = read_settings(path.parent / "config.json")
     if not results:
         raise RunError(f"{folder} holds no finished run of {experiment.name}")
-    assert settings is not None  # there is at least one run
+    # What own settings are, runs with the paper's do not tell: they may be older.
+    own = [method for method in configurations if method.ours]
+    settings = configurations[(own or list(configurations))[0]]
     shared = (
         "quick", "epochs", "batch_size", "lr", "own_lr", "hidden", "n_views", "range", "source",
     )  # fmt: skip

@@ -143,6 +143,7 @@ def _configuration(
         "seed": seed,
         "quick": settings.quick,
         "epochs": experiment.epochs,
+        "least_steps": experiment.least_steps,
         "batch_size": experiment.batch_size,
         "lr": experiment.lr,
         "own_lr": experiment.own_lr,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -117,6 +118,8 @@ class Experiment:
         Of every method, but for those of `epochs_of`.
     epochs_of
         By kind, where a step takes much longer than the others'.
+    least_steps
+        Of every method: few data are trained on for more epochs, until there are as many steps.
     own_objective
         The weights of this project's runs, chosen on training or validation data.
     network, hidden
@@ -195,6 +198,7 @@ class Experiment:
     stacked: bool = True
     curve: int = 0
     epochs_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    least_steps: int = 0
     standardised: bool = False
     error_unit: float = 1.0
     fallback: bool = True
@@ -227,8 +231,13 @@ class Experiment:
         if not quick:
             return replace(ablated, epochs=self.epochs_of.get(method.kind, self.epochs))
         views = min(ablated.n_views, self.quick_views)
-        small = {"epochs": self.quick_epochs, "n_views": views, "own_views": views}
-        return replace(ablated, **{**small, **self.quick_settings})
+        small = {"epochs": self.quick_epochs, "least_steps": 0, "n_views": views}
+        return replace(ablated, **{**small, "own_views": views, **self.quick_settings})
+
+    def for_samples(self, n: int) -> Experiment:
+        """The experiment with as many epochs of `n` samples as its steps take."""
+        steps = math.ceil(n / self.batch_size)
+        return replace(self, epochs=max(self.epochs, math.ceil(self.least_steps / steps)))
 
     def _ablated(self, method: Method) -> Experiment:
         if method.setting is None:

@@ -111,7 +111,8 @@ def train(
     folder
         Of the method: seeds that are trained by themselves go on from their checkpoints there.
     """
-    experiment, task = experiment.run_as(method, quick=settings.quick), _share(task, method)
+    task = _share(task, method)
+    experiment = experiment.run_as(method, quick=settings.quick).for_samples(len(task.y_train))
     if method.kind == "liegg":
         for seed in seeds:
             run = training_folder(folder, seed)

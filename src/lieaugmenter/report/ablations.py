@@ -39,7 +39,7 @@ _WRAP = (
     "at γ = 13. No generator does both: with the entry a its angles reach ±aγ, so that the first "
     f"needs an a above π/5 = {math.pi / 5:.2f}, the second 2π/13 = {2 * math.pi / 13:.2f}. Here a "
     f"is 1, as of a rotation by one radian, and wrapping begins at γ = π = {math.pi:.2f}. With own "
-    "settings the range grows from a fifth of γ at first."
+    "settings the range grows, for longer the wider it is."
 )
 _SEVERAL = (
     "The true algebra has one generator. With more than one to learn, the cosine is that of the "

@@ -367,29 +367,37 @@ def measure_table(finished: Finished, measure: Measure) -> str:
     taken = any(
         finished.statistic(method, measure.key) is not None
         for row in rows
-        for method in _both_methods(experiment, row)
+        for method in _methods_of(experiment, row)
     )
     if measure.of_paper:
         rows = [row for row in rows if paper_value(experiment, row, measure.key) is not None]
     if not rows or (not taken and measure is not main):
         return ""
     paper = f"paper, on {other}" if (other := OTHER_DATA.get(experiment.name)) else "paper"
+    ours = [f" ours, {column} " for column in _columns(experiment).values()]
+    titles = [" ", f" {paper} ", *ours]
     lines = [
-        f"| | {paper} | ours, the paper's settings | ours, own settings |",
-        "|---|---|---|---|",
+        f"|{'|'.join(titles)}|",
+        "|---" * len(titles) + "|",
         *(_table_row(finished, row, measure) for row in rows),
     ]
     return "\n\n".join(["\n".join(lines), *_said(finished, measure)])
 
 
-def _both_methods(experiment: Experiment, row: str) -> list[Method | None]:
-    """A row with the paper's settings and with own ones."""
-    return [_method(experiment, row, own=own) for own in (False, True)]
+def _columns(experiment: Experiment) -> dict[bool, str]:
+    """What our columns are called, by whether their settings are own ones; only those there are."""
+    columns = {False: "the paper's settings", True: "own settings"}
+    return {own: columns[own] for own in sorted({method.ours for method in experiment.methods})}
+
+
+def _methods_of(experiment: Experiment, row: str) -> list[Method | None]:
+    """The methods of a row, one for each of our columns."""
+    return [_method(experiment, row, own=own) for own in _columns(experiment)]
 
 
 def _table_row(finished: Finished, row: str, measure: Measure) -> str:
     """The paper's value and ours; the best is bold where there are several to compare."""
-    experiment, methods = finished.experiment, _both_methods(finished.experiment, row)
+    experiment, methods = finished.experiment, _methods_of(finished.experiment, row)
     texts = [as_text(paper_value(experiment, row, measure.key), measure)]
     texts += [cell(finished, method, measure) for method in methods]
     reported = comparable_value(experiment, row, measure)
@@ -463,7 +471,7 @@ def _differences(finished: Finished, measure: Measure) -> list[str]:
     sentences = []
     if finished.quick:
         return sentences
-    for own, column in ((False, "the paper's settings"), (True, "own settings")):
+    for own, column in _columns(finished.experiment).items():
         lower, higher = [], []
         for row in rows_of(finished.experiment):
             reported = comparable_value(finished.experiment, row, measure)
@@ -526,7 +534,7 @@ def _reduction(finished: Finished, measure: Measure) -> list[str]:
     if finished.quick or logits is None or finished.experiment.name in OTHER_DATA:
         return []
     found = []
-    for own, column in ((False, "the paper's settings"), (True, "own settings")):
+    for own, column in _columns(finished.experiment).items():
         times = []
         for row in rows_of(finished.experiment):
             reported = paper_value(finished.experiment, row, measure.key)
