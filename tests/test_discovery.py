@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
+from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue, discovery
 from lieaugmenter.actions import InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.dimension import Dimensions, Row, visible_defect
@@ -333,10 +333,10 @@ def test_without_a_symmetry_the_estimator_is_a_plain_predictor(
     assert "no generator" in str(model.report(f"{tmp_path}/report.html").read_text()).lower()
 
 
-def overlap_when_known(members: int, seed: int) -> float:
+def overlap_when_known(n: int, noise: float, members: int, seed: int) -> float:
     rng = torch.Generator().manual_seed(seed)
-    x = torch.randn(100, 3, generator=rng)
-    y = sphere(x) / sphere(x).std() + 0.3 * torch.randn(100, 1, generator=rng)
+    x = torch.randn(n, 3, generator=rng)
+    y = sphere(x) / sphere(x).std() + noise * torch.randn(n, 1, generator=rng)
     found = known(
         lambda: MLP((3,), (1,), hidden=(64, 64, 64), smooth=True), (x, y), 3,
         action=VECTOR, output=INVARIANT, members=members, device="cpu", seed=seed,
@@ -344,12 +344,37 @@ def overlap_when_known(members: int, seed: int) -> float:
     return float(principal_cosines(found, catalogue.so(3)).min())
 
 
-def test_the_mean_of_many_networks_knows_more_about_few_noisy_samples_than_one() -> None:
+def test_the_mean_of_many_networks_knows_more_about_noisy_samples_than_one() -> None:
     together, alone = (
-        [overlap_when_known(members, seed) for seed in range(3)] for members in (8, 1)
+        [overlap_when_known(600, 1.0, members, seed) for seed in range(3)] for members in (8, 1)
     )
     assert np.mean(together) > np.mean(alone)
     assert min(together) > 0.95
+
+
+def test_few_noisy_samples_are_enough_where_it_is_known_how_many_there_are() -> None:
+    assert min(overlap_when_known(100, 0.3, 8, seed) for seed in range(4)) > 0.99
+
+
+def test_a_process_knows_more_about_few_samples_than_networks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turn = torch.zeros(1, 4, 4)
+    turn[0, 0, 1], turn[0, 1, 0] = -1.0, 1.0
+
+    def overlap(seed: int) -> float:
+        x = torch.randn(100, 4, generator=torch.Generator().manual_seed(seed))
+        y = (x[:, :2].square().sum(1) * x[:, 2] + x[:, 3]).unsqueeze(1)
+        found = known(
+            lambda: MLP((4,), (1,), hidden=(64, 64, 64), smooth=True), (x, y / y.std()), 1,
+            action=VectorAction(4), output=INVARIANT, device="cpu", seed=seed,
+        )  # fmt: skip
+        return float(principal_cosines(found, turn).min())
+
+    by_process = [overlap(seed) for seed in range(4)]
+    monkeypatch.setattr(discovery, "_FEW", 0)
+    by_networks = [overlap(seed) for seed in range(4)]
+    assert np.mean(by_process) > np.mean(by_networks) + 0.2
 
 
 @pytest.mark.parametrize("dimension", [0, 10])

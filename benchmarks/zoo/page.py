@@ -1,9 +1,10 @@
 """Publish runs of the zoo: benchmarks/results/zoo.json, docs/zoo.md and its picture.
 
-    python -m benchmarks.zoo.page runs/zoo
+    python -m benchmarks.zoo.page runs/zoo --timed runs/zoo-timed
 
-The runs of the given folders take the place of all that was published; without a folder the page
-is written anew from what there is.
+The runs of the given folders take the place of all that was published, and those that were timed,
+one at a time on a machine that did nothing else, of those that were; without a folder the page is
+written anew from what there is.
 """
 
 from __future__ import annotations
@@ -35,22 +36,32 @@ _DIGITS = 6
 # The samples and noise of the bars, and those of the hard comparison.
 USUAL, HARD = (4000, 0.01), (100, 0.3)
 _TOLERANCE = 0.002
+# Seeds at which the rule was looked at while it was made; others are news to it.
+_LOOKED_AT = (0, 1)
+_MOST_SECONDS = 60
 
 
 # ---------------------------------------------------------------------------------------- results
 
 
-def collected(folders: Sequence[Path]) -> dict[str, Any]:
-    """The runs of folders as one JSON-ready value."""
-    read = [read_json(path) for folder in folders for path in sorted(folder.glob("*.json"))]
+def collected(folders: Sequence[Path], timed: Path | None = None) -> dict[str, Any]:
+    """The runs of folders as one JSON-ready value, and times of runs that had a machine alone."""
+    read = [record for folder in folders for record in _records(folder)]
     if not read:
         raise SystemExit(f"{', '.join(map(str, folders))}: no runs there")
+    alone = [] if timed is None else _records(timed)
     content = {
-        "environment": read[0]["environment"],
+        "environments": {r["method"]: r["environment"] for r in reversed(read)},
         "columns": list(_COLUMNS),
         "runs": [_compact(record) for record in sorted(read, key=_order)],
+        "timed": {r["task"]: round(r["seconds"], 1) for r in alone},
+        "timed_environment": alone[0]["environment"] if alone else None,
     }
     return content | {"summary": summary(_at(published(content), "ours", USUAL))}
+
+
+def _records(folder: Path) -> list[Record]:
+    return [read_json(path) for path in sorted(folder.glob("*.json"))]
 
 
 def _order(record: Record) -> tuple[Any, ...]:
@@ -99,16 +110,24 @@ class Bar:
     bound: float
     at_most: bool = False
 
-    def row(self, measured: dict[str, Any]) -> str:
-        found = measured[self.measure]
-        held = found["rate"] <= self.bound if self.at_most else found["rate"] >= self.bound
-        bounds = f"[{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
-        reached = f"{100 * found['rate']:.1f} % ({found['count']} of {found['of']}) {bounds}"
-        sign = "≤" if self.at_most else "≥"
-        return (
-            f"| {self.words} | {sign} {100 * self.bound:.0f} % | {reached} | "
-            f"{'reached' if held else '**missed**'} |"
-        )
+    def row(self, *measured: dict[str, Any]) -> str:
+        """A line of the table, with the outcome of the first of several summaries."""
+        found = measured[0][self.measure]["rate"]
+        held = found <= self.bound if self.at_most else found >= self.bound
+        cells = [
+            f"{self.words}",
+            f"{'≤' if self.at_most else '≥'} {100 * self.bound:.0f} %",
+            *(_rate_words(one[self.measure]) for one in measured),
+            "reached" if held else "**missed**",
+        ]
+        return f"| {' | '.join(cells)} |"
+
+
+def _rate_words(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "–"
+    bounds = f"[{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
+    return f"{100 * found['rate']:.1f} % ({found['count']} of {found['of']}) {bounds}"
 
 
 BARS = (
@@ -124,8 +143,8 @@ def page(content: dict[str, Any]) -> str:
     records = published(content)
     ours = _at(records, "ours", USUAL)
     parts = [
-        _introduction(records, content["environment"]),
-        "## What must be reached\n\n" + _bars(ours),
+        _introduction(records, content["environments"]),
+        "## What must be reached\n\n" + _bars(ours, content["timed"]),
         f"![Every task and seed](images/{PICTURE.name})",
         "## Methods side by side\n\n" + _side_by_side(records),
         "## Where it is wrong\n\n" + _mistakes(ours),
@@ -136,7 +155,7 @@ def page(content: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _introduction(records: Sequence[Record], environment: dict[str, Any]) -> str:
+def _introduction(records: Sequence[Record], environments: dict[str, dict[str, Any]]) -> str:
     kinds = [task.kind for task in tasks().values()]
     null = sum(kind in NULL_KINDS for kind in kinds)
     runs = {
@@ -145,6 +164,7 @@ def _introduction(records: Sequence[Record], environment: dict[str, Any]) -> str
         if _at(records, method, USUAL)
     }
     seeds = ", ".join(f"{method} {count}" for method, count in runs.items())
+    versions = ", ".join(sorted({e["torch"] for e in environments.values()}))
     return f"""# The zoo: how often is it right?
 
 {len(kinds)} supervised tasks whose algebra is known, and checked by a test:
@@ -157,25 +177,52 @@ four-momenta; targets that stay and targets that move; numbers and labels.
 
 makes the runs, each a file of its own; interrupt it at any time. Unless something else is said
 there are {USUAL[0]} samples, of which a fifth is held out, and {100 * USUAL[1]:.0f} % noise. Seeds
-of each method: {seeds}. Times are seconds on one core of a CPU of which the other was busy too
-(torch {environment["torch"]}).
+of each method: {seeds}, of images fewer. Times in seconds are of one core of a CPU whose others
+were busy too (torch {versions}).
 
 **What these numbers are not.** The bounds of a verdict, the networks of the teams and how long
-they learn were chosen while looking at seeds 0 and 1 of this same zoo: the rates are those of a
-tuned rule. Tasks of your own may be harder."""
+they learn were chosen while looking at seeds 0 and 1 of this same zoo. The other seeds are new
+samples of the same tasks, and have a column of their own below. Tasks of your own may be harder."""
 
 
-def _bars(ours: Sequence[Record]) -> str:
-    measured = summary(ours)
-    slowest = max((r for r in ours if r["action"] != "image"), key=lambda r: r["seconds"])
-    lines = ["| measure | bar | ours [95 %] | |", "| --- | --- | --- | --- |"]
-    lines += [bar.row(measured) for bar in BARS]
-    held = "reached" if slowest["seconds"] <= 60 else "**missed**"
-    lines.append(
-        f"| seconds of a task on vectors, slowest ({slowest['task']}) | ≤ 60 | "
-        f"{slowest['seconds']:.0f}; median {measured['seconds']:.0f} | {held} |"
+def _bars(ours: Sequence[Record], timed: dict[str, float]) -> str:
+    new = [r for r in ours if r["seed"] not in _LOOKED_AT]
+    lines = ["| measure | bar | ours [95 %] | at new seeds [95 %] | |", "|" + " --- |" * 5]
+    lines += [bar.row(summary(ours), summary(new)) for bar in BARS]
+    if timed:
+        slowest = max(timed, key=lambda task: timed[task])
+        held = "reached" if timed[slowest] <= _MOST_SECONDS else "**missed**"
+        lines.append(
+            f"| seconds of a task on vectors, slowest ({slowest}) | ≤ {_MOST_SECONDS} | "
+            f"{timed[slowest]:.0f} | | {held} |"
+        )
+    return "\n".join(lines) + _once_each(ours) + (_about_times(timed) if timed else "")
+
+
+def _once_each(ours: Sequence[Record]) -> str:
+    """The same where tasks with fewer seeds count as much as others."""
+    by_task: dict[str, list[Record]] = {}
+    for record in ours:
+        by_task.setdefault(record["task"], []).append(record)
+    found = {
+        measure: statistics.mean(r[measure]["rate"] for r in rates if r[measure])
+        for rates in [[summary(own) for own in by_task.values()]]
+        for measure in ("false_certification", "detection", "dimension_right")
+    }
+    return (
+        f"\n\nWith every task counted once, whatever its number of seeds: "
+        f"{100 * found['false_certification']:.1f} % certified where there is none, "
+        f"{100 * found['detection']:.1f} % found, {100 * found['dimension_right']:.1f} % with the "
+        f"right dimension."
     )
-    return "\n".join(lines)
+
+
+def _about_times(timed: dict[str, float]) -> str:
+    listed = ", ".join(f"{task} {value:.0f}" for task, value in timed.items())
+    return (
+        f"\n\nTimed one at a time on a machine of two cores that did nothing else, on one of them, "
+        f"in seconds: {listed}. They are the slowest of all runs, which shared their machine."
+    )
 
 
 def _side_by_side(records: Sequence[Record]) -> str:
@@ -245,7 +292,8 @@ def _known(records: Sequence[Record]) -> str:
     return "\n".join(lines) + (
         "\n\nCosines of tasks with a continuous symmetry, both methods told the dimension, on the "
         "same data, all of which they learn from; a task counts with its mean over seeds. "
-        "`ours-known` is `discovery.known`."
+        "`ours-known` is `discovery.known`: networks, and a Gaussian process in their place where "
+        "there are few samples, which was chosen on these tasks at seeds 10 to 12."
     )
 
 
@@ -347,9 +395,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("folders", nargs="*", type=Path, help="with runs of benchmarks.zoo.run")
-    folders = parser.parse_args(arguments).folders
-    if folders:
-        write_json(RESULTS, collected(folders))
+    parser.add_argument("--timed", type=Path, help="with runs that had a machine alone")
+    chosen = parser.parse_args(arguments)
+    if chosen.folders:
+        write_json(RESULTS, collected(chosen.folders, chosen.timed))
     content = read_json(RESULTS)
     write_atomically(PAGE, page(content))
     picture(published(content)).savefig(PICTURE, dpi=130)

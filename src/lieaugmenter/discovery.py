@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
 from lieaugmenter.analysis.bootstrap import bounds, resample
 from lieaugmenter.analysis.compare import principal_cosines
@@ -50,7 +51,7 @@ from lieaugmenter.learning.engine import fit, pick_device
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.streams import Reservoir, Stream
 from lieaugmenter.lie.brackets import orthonormal
-from lieaugmenter.nets import MLP, ProductMLP
+from lieaugmenter.nets import MLP, GaussianProcess, ProductMLP
 from lieaugmenter.runs import RunFolder
 
 # Samples on which generators are ordered, and on which they are judged.
@@ -58,6 +59,8 @@ SEARCHED = 2000
 _JUDGED = 2000
 # Samples on which finite elements are tested, which compares all pairs of them.
 _COMPARED = 500
+# Up to so many samples a Gaussian process knows more than networks do.
+_FEW = 500
 _WIDTHS = (64, 64, 64)
 # How often generators are imposed on the teams, with how many views, up to which coefficient.
 _TRIALS = 2
@@ -442,13 +445,15 @@ def known(
     """The likeliest generators where it is known how many there are, from few or noisy samples too.
 
     With nothing left to decide nothing is held back: all networks learn from all samples, briefly,
-    and what they have in common is asked (`analysis.polarization`). It says nothing about whether
+    and what they have in common is asked (`analysis.polarization`). From 500 samples or fewer,
+    unless they are images, a Gaussian process learns in their place. It says nothing about whether
     there is a symmetry: `gather` and `discover` do.
 
     Parameters
     ----------
     make_network
-        Makes an untrained network; called under a seed of its own for each member.
+        Makes an untrained network, where there are many samples; called under a seed of its own
+        for each member.
     data
         Inputs and targets, scaled as the networks want them.
     dimension
@@ -484,25 +489,33 @@ def known(
         raise ValueError(
             f"dimension={dimension}: there are between 1 and {action.dim * action.rows} generators"
         )
-    networks = [
-        _member(
-            _fresh(make_network, seed + i),
-            None,
-            data,
-            seed=seed + i,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            device=device,
-            progress=f"network {i + 1} of {members}" if progress else False,
-        )
-        for i in range(members)
-    ]
-    inputs = _sent(data[0], SEARCHED, pick_device(device))
+    x, y = data
+    few = len(y) <= _FEW and isinstance(x, Tensor) and not isinstance(action, ImageAction)
+
+    def team() -> Team:
+        networks = [
+            _member(
+                _fresh(make_network, seed + i),
+                None,
+                data,
+                seed=seed + i,
+                epochs=epochs,
+                batch_size=batch_size,
+                lr=lr,
+                device=device,
+                progress=f"network {i + 1} of {members}" if progress else False,
+            )
+            for i in range(members)
+        ]
+        return Team(networks, classes).eval()
+
+    where = pick_device(device)
+    predictor = GaussianProcess(x, y, classes).to(where) if few else team()
+    inputs = _sent(x, SEARCHED, where)
     candidates, _, _ = _on_the_data(inputs, candidates, action)
-    found = polarize(
-        Team(networks, classes).eval(), inputs, action=action, output=output, candidates=candidates
-    ).span(dimension)
+    found = polarize(predictor, inputs, action=action, output=output, candidates=candidates).span(
+        dimension
+    )
     identity = _identity(found, action)
     exact = None if identity is None else identity.exact
     return _normalised(found if exact is None else exact.to(found), action)
