@@ -13,6 +13,7 @@ much more from as many samples (`analysis.verdict.Trial`).
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -110,6 +111,10 @@ class Team(nn.Module):
             outputs = [output.softmax(-1) for output in outputs]
         return torch.stack(outputs).mean(0)
 
+    def singly(self) -> list[Team]:
+        """Every member as a team of its own."""
+        return [Team([member], self.classes) for member in self.members]
+
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
@@ -144,6 +149,18 @@ class Evidence:
     searched: Batch
     trial: Trial | None = None
     before: Evidence | None = None
+
+    def by_single_networks(self, span: Float[Tensor, "c d d"]) -> list[float]:
+        """The defect of a span by each pair of networks, one of each team: the noise of training.
+
+        Members of a team learn from the same samples, and differ by where their training began.
+        """
+        bench = self.bench
+        pairs = itertools.product(self.first.singly(), self.second.singly())
+        benches = (
+            Bench(*pair, bench.samples, action=bench.action, output=bench.output) for pair in pairs
+        )
+        return [one.judge(span).defect for one in benches]
 
     def holds_until(self, generator: Float[Tensor, "d d"], largest: float) -> float | None:
         """How far along exp(wL) the symmetry surely holds on held-out data, at most to `largest`.
@@ -274,12 +291,14 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
     table, bench = evidence.dimensions, evidence.bench
     samples = batch_size(bench.samples)
     verdict = decide(table, evidence.quality, labels=labels, samples=samples, trial=evidence.trial)
+    # Teams on which it was imposed say nothing about its defect, nor about how far it holds.
+    unimposed = evidence.before or evidence
+    best = table.generators[: max(1, verdict.dimension)]
+    verdict = verdict.among(unimposed.by_single_networks(best))
     if verdict.outcome != "certified":
         none = table.generators[:0]
         return Discovery(none, None, verdict, None, evidence, largest)
     span, identity = evidence.named(verdict.dimension)
-    # Teams on which it was imposed say nothing about its defect, nor about how far it holds.
-    unimposed = evidence.before or evidence
     row = unimposed.bench.judge(span)
     verdict = replace(verdict, defect=row.defect, upper=row.upper)
     if identity is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -88,6 +88,24 @@ class Verdict:
     reasons: list[str] = field(default_factory=list)
     holds_until: list[float | None] = field(default_factory=list)
     components: str | None = None
+
+    def among(self, defects: Sequence[float]) -> Verdict:
+        """With the noise of training beside that of the samples, where it can be told.
+
+        Parameters
+        ----------
+        defects
+            Of the best span, by pairs of networks that differ by where their training began.
+        """
+        if len(defects) < 2 or self.defect is None:
+            return self
+        words = (
+            f"The bounds are for other samples. For other starts of training: of {len(defects)} "
+            f"pairs of single networks, one of each team, defects are {min(defects):.3g} to "
+            f"{max(defects):.3g}."
+        )
+        first, *others = self.reasons
+        return replace(self, reasons=[first, words, *others])
 
     def naming(self, identity: Identity) -> Verdict:
         """The same verdict with the name of what was found; nothing that is refuted has one."""
