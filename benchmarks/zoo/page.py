@@ -146,6 +146,7 @@ def page(content: dict[str, Any]) -> str:
         _introduction(records, content["environments"]),
         "## What must be reached\n\n" + _bars(ours, content["timed"]),
         f"![Every task and seed](images/{PICTURE.name})",
+        "## Other samples, other noise\n\n" + _settings(records),
         "## Methods side by side\n\n" + _side_by_side(records),
         "## Where it is wrong\n\n" + _mistakes(ours),
         "## By the certificate that was given\n\n" + _ways(ours),
@@ -204,9 +205,9 @@ def _once_each(ours: Sequence[Record]) -> str:
     by_task: dict[str, list[Record]] = {}
     for record in ours:
         by_task.setdefault(record["task"], []).append(record)
+    each = [summary(own) for own in by_task.values()]
     found = {
-        measure: statistics.mean(r[measure]["rate"] for r in rates if r[measure])
-        for rates in [[summary(own) for own in by_task.values()]]
+        measure: statistics.mean(one[measure]["rate"] for one in each if one[measure])
         for measure in ("false_certification", "detection", "dimension_right")
     }
     return (
@@ -223,6 +224,29 @@ def _about_times(timed: dict[str, float]) -> str:
         f"\n\nTimed one at a time on a machine of two cores that did nothing else, on one of them, "
         f"in seconds: {listed}. They are the slowest of all runs, which shared their machine."
     )
+
+
+def _settings(records: Sequence[Record]) -> str:
+    """Ours by number of samples and noise, as far as it was run."""
+    own = [r for r in records if r["method"] == "ours"]
+    measures = {
+        "seeds": None,
+        "certified where there is none": "false_certification",
+        "found where there is one": "detection",
+        "dimension right": "dimension_right",
+        "name right": "name_right",
+    }
+    lines = [f"| samples, noise | {' | '.join(measures)} |", "|" + " --- |" * (len(measures) + 1)]
+    for n, noise in sorted({(r["n"], r["noise"]) for r in own}, key=lambda s: (-s[0], s[1])):
+        here = _at(own, "ours", (n, noise))
+        found, seeds = summary(here), len({r["seed"] for r in here})
+        cells = [_counted(found[m]) if m else str(seeds) for m in measures.values()]
+        lines.append(f"| {n}, {100 * noise:g} % | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _counted(found: dict[str, Any] | None) -> str:
+    return "–" if found is None else f"{found['count']} of {found['of']}"
 
 
 def _side_by_side(records: Sequence[Record]) -> str:
