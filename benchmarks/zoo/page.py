@@ -50,8 +50,10 @@ def collected(folders: Sequence[Path], timed: Path | None = None) -> dict[str, A
     if not read:
         raise SystemExit(f"{', '.join(map(str, folders))}: no runs there")
     alone = [] if timed is None else _records(timed)
+    environments = {r["method"]: r["environment"] for r in reversed(read)}
     content = {
-        "environments": {r["method"]: r["environment"] for r in reversed(read)},
+        "environment": environments.get("ours", read[0]["environment"]),
+        "environments": environments,
         "columns": list(_COLUMNS),
         "runs": [_compact(record) for record in sorted(read, key=_order)],
         "timed": {r["task"]: round(r["seconds"], 1) for r in alone},
