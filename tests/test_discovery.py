@@ -159,7 +159,9 @@ def test_a_verdict_tells_the_noise_of_training_from_that_of_the_samples() -> Non
     assert len(defects) == 4
     reasons = discover(two, largest=2.0, labels=False).verdict.reasons
     assert f"defects are {min(defects):.3g} to {max(defects):.3g}" in reasons[1]
-    alone = discover(evidence_of(x, y), largest=2.0, labels=False).verdict
+    one = evidence_of(x, y)
+    assert one.by_single_networks(one.dimensions.generators[:3]) == []
+    alone = discover(one, largest=2.0, labels=False).verdict
     assert "starts of training" not in " ".join(alone.reasons)
 
 

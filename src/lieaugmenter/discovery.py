@@ -154,9 +154,12 @@ class Evidence:
         """The defect of a span by each pair of networks, one of each team: the noise of training.
 
         Members of a team learn from the same samples, and differ by where their training began.
+        Empty where each team has one member: that pair has been asked.
         """
         bench = self.bench
-        pairs = itertools.product(self.first.singly(), self.second.singly())
+        pairs = list(itertools.product(self.first.singly(), self.second.singly()))
+        if len(pairs) == 1:
+            return []
         benches = (
             Bench(*pair, bench.samples, action=bench.action, output=bench.output) for pair in pairs
         )

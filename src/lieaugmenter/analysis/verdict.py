@@ -95,9 +95,10 @@ class Verdict:
         Parameters
         ----------
         defects
-            Of the best span, by pairs of networks that differ by where their training began.
+            Of the best span, by pairs of networks that differ by where their training began; none
+            where there is one pair only.
         """
-        if len(defects) < 2 or self.defect is None:
+        if not defects or self.defect is None:
             return self
         words = (
             f"The bounds are for other samples. For other starts of training: of {len(defects)} "
