@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import signal
 import time
@@ -806,7 +807,7 @@ class CapturedStep:
         before = {tensor.data_ptr(): tensor.detach().clone() for tensor in _filled(state())}
         random = torch.cuda.get_rng_state()
         own = [generator.get_state() for generator in generators]
-        side = torch.cuda.Stream()
+        side = _recording_stream(torch.cuda.current_device())
         side.wait_stream(torch.cuda.current_stream())
         self.graph = torch.cuda.CUDAGraph()
         for generator in generators:
@@ -817,7 +818,7 @@ class CapturedStep:
                     step(*self.inputs)
             torch.cuda.current_stream().wait_stream(side)
             pool = None if beside is None else beside.graph.pool()
-            with torch.cuda.graph(self.graph, pool=pool):
+            with torch.cuda.graph(self.graph, pool=pool, stream=side):
                 self.terms = step(*self.inputs)
         except RuntimeError:
             # They would go on believing that a graph is being recorded.
@@ -849,6 +850,12 @@ class CapturedStep:
     @staticmethod
     def _tensors(inputs: Sequence[Batch]) -> list[Tensor]:
         return [tensor for batch in inputs for tensor in tensors_of(batch)]
+
+
+@functools.cache
+def _recording_stream(device: int) -> torch.cuda.Stream:
+    """Where steps are tried and recorded: one a device, for cuBLAS keeps memory for every stream."""
+    return torch.cuda.Stream(device)
 
 
 def _device_generator() -> torch.Generator:
