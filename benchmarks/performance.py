@@ -117,10 +117,23 @@ def facts(content: dict[str, Any] | None) -> list[str]:
     ]
 
 
+def without_table(content: dict[str, Any] | None) -> list[str]:
+    """What the step takes without its measures."""
+    if content is None or "without_ms" not in content:
+        return [f"- What each measure brought: {NOT_MEASURED}."]
+    whole = content["ms"]["augmented"]
+    lines = ["", "| the augmented step | ms | against the whole |", "|---|---|---|"]
+    lines.append(f"| with all measures | {whole:.2f} | 1.0 × |")
+    for name, ms in content["without_ms"].items():
+        lines.append(f"| {name} | {ms:.2f} | {ms / whole:.1f} × |")
+    return lines
+
+
 def with_tables(text: str) -> str:
     """The document's text with its tables made anew."""
     content = measured()
-    inner = "\n".join([*step_table(content), "", *facts(content)]) + "\n"
+    parts = [*step_table(content), "", *facts(content), *without_table(content)]
+    inner = "\n".join(parts) + "\n"
     pattern = re.compile(f"({re.escape(MARKS[0])}).*?({re.escape(MARKS[1])})", re.DOTALL)
     return pattern.sub(lambda match: match[1] + inner + match[2], text)
 

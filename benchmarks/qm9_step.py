@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from image_step import costliest, fastest, show
@@ -30,6 +32,7 @@ from lieaugmenter.learning.engine import (
     trainable,
 )
 from lieaugmenter.learning.unaugmented import Unaugmented
+from lieaugmenter.lie import kernels
 from lieaugmenter.nets.lieconv import LieConv
 from lieaugmenter.runs import environment, write_json
 
@@ -61,6 +64,25 @@ class Sizes:
     replays: int = 60
     profiled: int = 5
 
+
+@dataclass(frozen=True)
+class Way:
+    """How a step is made: room for atoms (None for padded molecules), by what, in which type."""
+
+    room: float | None = ROOM
+    by_kernels: bool = True
+    recorded: bool = True
+    bf16: bool = True
+
+
+# The step without one of its measures, or with none of them.
+WITHOUT = {
+    "molecules padded to 29 atoms": Way(room=None),
+    "no CUDA graph": Way(recorded=False),
+    "layers of torch, padded, in place of kernels": Way(by_kernels=False),
+    "the same in float32": Way(by_kernels=False, bf16=False),
+    "the same without a CUDA graph": Way(by_kernels=False, bf16=False, recorded=False),
+}
 
 QUICK = Sizes(molecules=3, views=1, width=64, blocks=1, rounds=1, replays=1, profiled=1)
 
@@ -149,7 +171,11 @@ def make_augmenter(sizes: Sizes) -> LieAugmenter:
 
 
 def make_step(
-    learner: LieAugmenter | Unaugmented, n_molecules: int, sizes: Sizes, device: torch.device
+    learner: LieAugmenter | Unaugmented,
+    n_molecules: int,
+    sizes: Sizes,
+    device: torch.device,
+    way: Way | None = None,
 ) -> tuple[Callable[[], Any], float]:
     """A function that takes one step, and the seconds until it could take the first.
 
@@ -159,16 +185,20 @@ def make_step(
         Its loss is trained.
     n_molecules
         In a batch, before augmentation.
+    way
+        How the step is made; with all its measures unless given.
     """
+    way = way or Way()
     start = time.perf_counter()
     torch.manual_seed(0)
-    model = LieConv(width=sizes.width, n_blocks=sizes.blocks, atoms_per_molecule=ROOM).to(device)
+    model = LieConv(width=sizes.width, n_blocks=sizes.blocks, atoms_per_molecule=way.room)
+    model.to(device)
     learner.to(device).train()
     groups = [trainable(model), trainable(learner, **learner.optimizer_options)]
     optimizer = make_optimizer(groups, 1e-3, device)
 
     def forward(x: dict[str, Tensor]) -> Tensor:
-        with torch.autocast(device.type, dtype=torch.bfloat16):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=way.bf16):
             prediction = model(x)
         return prediction.float()
 
@@ -185,7 +215,7 @@ def make_step(
         return [*held, *optimizer_tensors(optimizer)]
 
     x, y = random_molecules(n_molecules, device)
-    if device.type != "cuda":
+    if device.type != "cuda" or not way.recorded:
         step(x, y)
         return lambda: step(x, y), time.perf_counter() - start
     captured = CapturedStep(step, (x, y), state)
@@ -235,6 +265,20 @@ def measure(sizes: Sizes, device: torch.device) -> dict[str, Any]:
     }
 
 
+def measure_without(sizes: Sizes, device: torch.device) -> dict[str, float]:
+    """Milliseconds of the augmented step in other ways, one after the other."""
+    found = {}
+    for name, way in WITHOUT.items():
+        # A recorded step keeps what it was recorded with.
+        without = nullcontext() if way.by_kernels else patch.object(kernels, "available", bool)
+        with without:
+            step, _ = make_step(make_augmenter(sizes), sizes.molecules, sizes, device, way)
+            found |= fastest({name: step}, sizes, device)  # pyright: ignore[reportArgumentType]
+        print(f"{found[name]:8.3f} ms a step  {name}", flush=True)
+        del step
+    return found
+
+
 def _memory(device: torch.device, *, reset: bool = False) -> float:
     """Gigabytes of the device that were in use at most, or with `reset` are now."""
     if device.type != "cuda":
@@ -254,7 +298,12 @@ def main() -> None:
     if device.type == "cpu" and not arguments.quick:
         parser.error("there is no GPU to measure on; --quick only tries it out")
     sizes = QUICK if arguments.quick else Sizes()
-    content = {"environment": environment(), "sizes": asdict(sizes), **measure(sizes, device)}
+    content = {
+        "environment": environment(),
+        "sizes": asdict(sizes),
+        **measure(sizes, device),
+        "without_ms": measure_without(sizes, device),
+    }
     out = arguments.out or (None if arguments.quick else RESULTS)
     if out is not None:
         write_json(out, content)

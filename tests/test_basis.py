@@ -192,3 +192,29 @@ def test_an_entry_that_one_generator_needs_stays_for_all() -> None:
     basis.raw.data = torch.tensor([[[1.0, 0.01], [0.0, 0.01]], [[0.01, 1.0], [0.0, 0.01]]])
     assert basis.prune(0.1) == 2
     assert torch.equal(basis.mask, torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
+
+
+def test_learning_begins_at_given_generators_within_the_mask() -> None:
+    basis = GeneratorBasis(1, 3, mask=block_mask([2, 1]))
+    turn_and_more = catalogue.so(3).sum(0, keepdim=True)
+    basis.start_at(5 * turn_and_more)
+    assert basis.learnable
+    torch.testing.assert_close(
+        basis().detach(), turn_and_more * block_mask([2, 1]) * math.sqrt(1.5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (torch.ones(2, 2, 2), "this basis has"),
+        (torch.tensor([[[1.0, 0.0], [0.0, 0.0]]]), "no finite entry"),
+        (torch.full((1, 2, 2), torch.nan), "no finite entry"),
+    ],
+)
+def test_a_start_that_is_none_is_refused(given: Tensor, message: str) -> None:
+    basis = GeneratorBasis(1, 2, mask=torch.tensor([[0, 1], [1, 0]]))
+    with pytest.raises(ValueError, match=message):
+        basis.start_at(given)
+    with pytest.raises(ValueError, match="has no start"):
+        GeneratorBasis.fixed(torch.eye(2)[None]).start_at(torch.eye(2)[None])

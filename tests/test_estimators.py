@@ -54,6 +54,32 @@ def test_a_wide_range_grows_for_longer(wide: float | None, share: float) -> None
     assert model.fit(x, y).predictor_.augmenter.sampler.warmup_steps == share * steps
 
 
+@pytest.mark.parametrize("n", [400, 700])  # by a Gaussian process, by networks
+def test_several_generators_are_found_that_a_constant_start_misses(n: int) -> None:
+    x = np.random.default_rng(0).normal(size=(n, 3))
+    turn = catalogue.lift(catalogue.so(2))
+    # Nothing that happens to the third feature matters.
+    truth = torch.cat([turn, torch.eye(3)[:, None] * torch.eye(3)[2][:, None]])
+    model = SymmetryRegressor(n_generators=4, epochs=30, lr=3e-3, **QUICK)
+    found = torch.from_numpy(model.fit(x, np.hypot(x[:, 0], x[:, 1])).generators_)
+    # From the constant one it is 0.23 and 0.77.
+    assert float(principal_cosines(found, truth).min()) > 0.99
+
+
+def test_a_generator_does_not_begin_where_it_would_move_nothing() -> None:
+    x, y = radial(300)
+    flat = np.column_stack([x, np.zeros(len(x))])
+    found = SymmetryRegressor(epochs=20, lr=3e-3, **QUICK).fit(flat, y).generators_
+    assert np.abs(flat @ found[0].T).mean() > 0.5
+
+
+def test_every_seed_begins_at_its_own_networks() -> None:
+    x, y = radial(700, 3)
+    model = SymmetryRegressor(n_generators=2, n_seeds=2, epochs=2, **QUICK).fit(x, y)
+    assert model.seed_agreement_ is not None
+    assert model.seed_agreement_ < 1 - 1e-6
+
+
 def test_a_hundred_samples_are_trained_on_for_long_enough_unless_told() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 2))

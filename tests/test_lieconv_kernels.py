@@ -458,7 +458,7 @@ def test_a_step_can_be_captured_in_a_cuda_graph(atoms_per_molecule: float | None
     torch.cuda.synchronize()
     for ours, again in zip(recorded, step(), strict=True):
         # Outside there are as many rows as atoms, and other products for that number.
-        assert float((ours - again).norm()) <= 5e-2 * float(again.norm()) + 1e-4
+        assert float((ours - again).detach().norm()) <= 5e-2 * float(again.detach().norm()) + 1e-4
 
 
 @needs_gpu

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.zoo.task import ZooTask
-from lieaugmenter import fit
+from lieaugmenter import SymmetryClassifier, SymmetryRegressor, fit
 from lieaugmenter.actions import AffineAction, ImageAction
 from lieaugmenter.analysis.identify import LARGEST_NAMED, identify
 from lieaugmenter.analysis.polarization import Polarization, polarize
@@ -317,6 +317,21 @@ def ours_known(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]
     return _record(task, _in_units_of_data(task, generators, scale), start, certified=False)
 
 
+def ours_joint(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+    """What an estimator that is told how many there are learns together with its predictor."""
+    start = time.perf_counter()
+    kind = SymmetryClassifier if task.classes else SymmetryRegressor
+    model = kind(
+        action=task.input_action(),
+        output=task.output_action(),
+        n_generators=_told(task),
+        device="cpu",
+        random_state=seed,
+    ).fit(x.numpy(), y.numpy())
+    generators = torch.from_numpy(model.generators_)
+    return _record(task, generators, start, certified=False)
+
+
 METHODS: dict[str, Method] = {
     "liegg-gap": Method(liegg_gap, certifies=True, told=False),
     "liegg-known": Method(liegg_known, certifies=False, told=True),
@@ -324,4 +339,5 @@ METHODS: dict[str, Method] = {
     "liegan": Method(liegan, certifies=False, told=True),
     "ours": Method(ours, certifies=True, told=False),
     "ours-known": Method(ours_known, certifies=False, told=True),
+    "ours-joint": Method(ours_joint, certifies=False, told=True),
 }

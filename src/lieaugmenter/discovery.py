@@ -62,7 +62,7 @@ _JUDGED = 2000
 _COMPARED = 500
 # Up to so many samples a Gaussian process knows more than networks do.
 _FEW = 500
-_WIDTHS = (64, 64, 64)
+TEAM_WIDTHS = (64, 64, 64)
 # How often generators are imposed on the teams, with how many views, up to which coefficient.
 _TRIALS = 2
 _TRIAL_VIEWS = 2
@@ -84,8 +84,8 @@ def team_network(in_shape: Sequence[int], out_shape: Sequence[int], classes: int
         Number of classes, 0 for numbers.
     """
     if classes:
-        return MLP(in_shape, out_shape, hidden=_WIDTHS, smooth=True)
-    return ProductMLP(in_shape, out_shape, hidden=_WIDTHS)
+        return MLP(in_shape, out_shape, hidden=TEAM_WIDTHS, smooth=True)
+    return ProductMLP(in_shape, out_shape, hidden=TEAM_WIDTHS)
 
 
 class Team(nn.Module):
@@ -458,11 +458,14 @@ def known(
     classes: int = 0,
     members: int = 8,
     epochs: int = 60,
+    most_steps: int = 6000,
     batch_size: int = 64,
     lr: float = 3e-3,
     device: str | torch.device = "auto",
     seed: int = 0,
     progress: bool = False,
+    run: RunFolder | None = None,
+    resume: bool = False,
 ) -> Float[Tensor, "c d d"]:
     """The likeliest generators where it is known how many there are, from few or noisy samples too.
 
@@ -484,8 +487,11 @@ def known(
         As of `gather`.
     members
         How many networks.
-    epochs, batch_size, lr, device, seed, progress
-        Of the training.
+    epochs, most_steps, batch_size, lr, device, seed, progress
+        Of the training; `epochs` is cut where it would take more steps, and no more samples are
+        looked at than the steps take.
+    run, resume
+        As of `gather`.
 
     Returns
     -------
@@ -511,7 +517,8 @@ def known(
         raise ValueError(
             f"dimension={dimension}: there are between 1 and {action.dim * action.rows} generators"
         )
-    x, y = data
+    x, y = data = _some(data, most_steps * batch_size, seed)
+    epochs = max(1, min(epochs, -(-most_steps // -(-len(y) // batch_size))))
     few = len(y) <= _FEW and isinstance(x, Tensor) and not isinstance(action, ImageAction)
 
     def team() -> Team:
@@ -526,13 +533,17 @@ def known(
                 lr=lr,
                 device=device,
                 progress=f"network {i + 1} of {members}" if progress else False,
+                run=None if run is None else run.part(f"network-{i + 1}"),
+                resume=resume,
             )
             for i in range(members)
         ]
         return Team(networks, classes).eval()
 
     where = pick_device(device)
-    predictor = GaussianProcess(x, y, classes).to(where) if few else team()
+    # A derivative wants an axis for the numbers of a target, as networks have it.
+    targets = y if classes or y.ndim > 1 else y.unsqueeze(1)
+    predictor = GaussianProcess(x, targets, classes).to(where) if few else team()
     inputs = _sent(x, SEARCHED, where)
     candidates, _, _ = _on_the_data(inputs, candidates, action)
     found = polarize(predictor, inputs, action=action, output=output, candidates=candidates).span(
@@ -683,6 +694,15 @@ def _halves(
         )
 
     return [of(0), of(1)]
+
+
+def _some(data: tuple[Batch, Tensor], most: int, seed: int) -> tuple[Batch, Tensor]:
+    """The data, or as many of them drawn at random."""
+    x, y = data
+    if len(y) <= most:
+        return data
+    rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:most]
+    return _at(x, rows), y[rows]
 
 
 def _searched(train: tuple[Batch, Tensor] | Stream, seed: int) -> Batch:

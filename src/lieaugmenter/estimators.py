@@ -29,16 +29,19 @@ except ImportError:
 
 from lieaugmenter.actions import Action, AffineAction, ImageAction, InvariantAction
 from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.coverage import coverage
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import entries
 from lieaugmenter.analysis.verdict import Verdict, assess, defects, quality_of
 from lieaugmenter.data.checkup import Moments, Note, Survey, examine, non_finite_message
 from lieaugmenter.discovery import (
     SEARCHED,
+    TEAM_WIDTHS,
     Discovery,
     Evidence,
     discover,
     gather,
+    known,
     team_network,
 )
 from lieaugmenter.export.manifest import FORMS, Manifest, made_by
@@ -81,6 +84,10 @@ _LEAST_STEPS = 1500
 # Epochs of the teams that look for symmetries for each epoch that is asked for. With fewer steps
 # their derivatives were good enough for fewer tasks of the zoo.
 _TEAM_EPOCHS = 4
+# Networks that say where a given number of generators begin, and the largest matrices for which
+# they do: with 32 rows it would take a minute.
+_START_NETWORKS = 4
+_LARGEST_START = 16
 # Networks other than those, such as a user's own or those of images, take longer.
 _OTHER_TEAM: dict[str, Any] = {"members": 1, "most_steps": 1500}
 # Dimensions in the table beyond the one that was found.
@@ -129,10 +136,11 @@ class _TargetSizes:
 
 @dataclass(frozen=True)
 class _Given:
-    """Generators to train with, (c, d, d), and the range that suits them."""
+    """Generators to train with, (c, d, d), and the range that suits them; or to begin from."""
 
     generators: Tensor
     range: float | None
+    fixed: bool = True
 
     @classmethod
     def by(cls, discovery: Discovery) -> _Given:
@@ -378,10 +386,11 @@ class _SymmetryEstimator(BaseEstimator):
         auto = self.n_generators == "auto"
         discovery = self._discover(task, seed, run, resume) if auto else None
         given = None if discovery is None else _Given.by(discovery)
-        trained = [
-            self._train(task, seed + number, self._folder_of_seed(run, number), resume, given)
-            for number in np.arange(self.n_seeds).tolist()
-        ]
+        trained = []
+        for number in np.arange(self.n_seeds).tolist():
+            own, folder = seed + number, self._folder_of_seed(run, number)
+            begun = self._start(task, own, folder, resume) if given is None else given
+            trained.append(self._train(task, own, folder, resume, begun))
         held_out = task.held_out
         losses = [predictor.choose_inference(*held_out)[1] for predictor, _ in trained]
         # A loss that is not a number must not win.
@@ -479,6 +488,42 @@ class _SymmetryEstimator(BaseEstimator):
         largest = task.action.usual_range if self.range is None else self.range
         return discover(evidence, largest=largest, labels=bool(task.classes))
 
+    def _start(self, task: _Task, seed: int, run: RunFolder | None, resume: bool) -> _Given | None:
+        """What a given number of generators begin from: the likeliest by networks' derivatives.
+
+        None where these say nothing, because elements are far from the identity or pixels move; and
+        where they would take too long.
+        """
+        derivable = self.sampler != "integer-grid" and not isinstance(task.action, ImageAction)
+        if not derivable or isinstance(task.train, Stream) or task.action.dim > _LARGEST_START:
+            return None
+        predictor = self._build(task, seed)
+        x, y = _scaled(predictor, task.train)
+        allowed = entries(predictor.augmenter.basis.mask)
+        # Those that act as zero on the data are symmetries that nobody asks for.
+        moving = coverage(x[:SEARCHED], action=task.action, candidates=allowed).generators
+        count = predictor.augmenter.basis.n_generators
+        if len(moving) < count:
+            return None
+        found = known(
+            lambda: MLP(*_shapes(task), hidden=TEAM_WIDTHS, smooth=True),
+            (x, y),
+            count,
+            action=task.action,
+            output=task.output,
+            candidates=moving,
+            classes=task.classes,
+            members=_START_NETWORKS,
+            epochs=self._epochs_of(task),
+            batch_size=self.batch_size,
+            device=self.device,
+            seed=seed,
+            progress=bool(self.verbose),
+            run=None if run is None else run.part("start"),
+            resume=resume,
+        )
+        return _Given(from_first(found.cpu()), None, fixed=False)
+
     def _build(self, task: _Task, seed: int, given: _Given | None = None) -> Predictor:
         """The untrained network and augmenter of a seed."""
         pick_device(self.device)
@@ -500,8 +545,10 @@ class _SymmetryEstimator(BaseEstimator):
                 objective=self.objective,
                 blocks=self.blocks,
                 mask=None if self.mask is None else torch.as_tensor(np.asarray(self.mask)),
-                basis=None if given is None else given.generators,
+                basis=given.generators if given is not None and given.fixed else None,
             )
+        if given is not None and not given.fixed:
+            augmenter.basis.start_at(given.generators)
         return Predictor(network, augmenter, classes=task.classes, **task.scales)
 
     def _steps_of_epoch(self, task: _Task) -> int:

@@ -854,7 +854,7 @@ class CapturedStep:
 
 @functools.cache
 def _recording_stream(device: int) -> torch.cuda.Stream:
-    """Where steps are tried and recorded: one a device, for cuBLAS keeps memory for every stream."""
+    """Where steps are recorded: one of each device, for cuBLAS keeps memory for every stream."""
     return torch.cuda.Stream(device)
 
 

@@ -223,6 +223,36 @@ class GeneratorBasis(nn.Module):
             return self.raw
         return _Normalise.apply(self.raw, self.mask, self.norm)
 
+    @torch.no_grad()
+    def start_at(self, generators: Float[Tensor, "c d d"]) -> None:
+        """Begin learning from given generators in place of the usual start.
+
+        Parameters
+        ----------
+        generators
+            As many and as large as those of the basis; entries that the mask forbids are left out.
+
+        Examples
+        --------
+        >>> basis = GeneratorBasis(1, 2)
+        >>> basis.start_at(torch.tensor([[[0.0, -3.0], [3.0, 0.0]]]))
+        >>> basis().detach().round(decimals=3)
+        tensor([[[ 0., -1.],
+                 [ 1.,  0.]]])
+        """
+        if not self.learnable:
+            raise ValueError("a fixed basis has no start: its entries are given")
+        if generators.shape != self.raw.shape:
+            raise ValueError(
+                f"generators have shape {tuple(generators.shape)}; this basis has "
+                f"{tuple(self.raw.shape)}"
+            )
+        masked = generators.to(self.raw) * self.mask
+        lengths = masked.flatten(1).norm(dim=1)[:, None, None]
+        if not bool((lengths > 0).all() and lengths.isfinite().all()):
+            raise ValueError("a generator has no finite entry other than zero within the mask")
+        self.raw.copy_(masked * (self.norm / lengths))
+
     def freeze(self) -> GeneratorBasis:
         """A fixed basis with the present generators."""
         return GeneratorBasis.fixed(self().detach())
