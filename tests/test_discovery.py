@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,10 +14,18 @@ from torch import Tensor
 
 from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue, discovery
 from lieaugmenter.actions import InvariantAction, VectorAction
-from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
 from lieaugmenter.analysis.dimension import Dimensions, Row, visible_defect
 from lieaugmenter.analysis.verdict import Trial, decide
-from lieaugmenter.discovery import Discovery, Evidence, discover, gather, known, team_network
+from lieaugmenter.discovery import (
+    Discovery,
+    Evidence,
+    discover,
+    gather,
+    known,
+    likeliest,
+    team_network,
+)
 from lieaugmenter.estimators import _untrained
 from lieaugmenter.nets import MLP
 
@@ -418,3 +427,20 @@ def test_teams_share_nothing_that_a_given_network_has_learned() -> None:
     fresh = _untrained(copy.deepcopy(network))
     pairs = zip(fresh.parameters(), before, strict=True)
     assert not any(torch.equal(new, old) for new, old in pairs)
+
+
+def test_what_leads_off_the_data_comes_last_among_the_likeliest(rng: torch.Generator) -> None:
+    angle = 2 * math.pi * torch.rand(200, generator=rng, dtype=torch.float64)
+    circle = torch.stack([angle.cos(), angle.sin()], -1)
+    # Growing changes the prediction least, but there are no samples of another radius.
+    found = likeliest(
+        lambda x: x[:, :1] / sphere(x), circle, 4, action=VectorAction(2), output=INVARIANT
+    )
+    assert len(found) == 4
+    assert float(absolute_cosine(found[0], catalogue.so(2)[0].double())) > 0.999
+    assert float(absolute_cosine(found[1], torch.eye(2).double())) > 0.999
+
+
+def test_fewer_are_likely_where_no_more_move_the_samples(rng: torch.Generator) -> None:
+    flat = torch.randn(200, 3, generator=rng) * torch.tensor([1.0, 1.0, 0.0])
+    assert len(likeliest(sphere, flat, 9, action=VECTOR, output=INVARIANT)) == 6

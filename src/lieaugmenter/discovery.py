@@ -63,6 +63,8 @@ _COMPARED = 500
 # Up to so many samples a Gaussian process knows more than networks do.
 _FEW = 500
 TEAM_WIDTHS = (64, 64, 64)
+# Matrices smaller than this, relative to what they are part of, are rounding.
+_LEAST_SHARE = 1e-4
 # How often generators are imposed on the teams, with how many views, up to which coefficient.
 _TRIALS = 2
 _TRIAL_VIEWS = 2
@@ -545,13 +547,68 @@ def known(
     targets = y if classes or y.ndim > 1 else y.unsqueeze(1)
     predictor = GaussianProcess(x, targets, classes).to(where) if few else team()
     inputs = _sent(x, SEARCHED, where)
-    candidates, _, _ = _on_the_data(inputs, candidates, action)
-    found = polarize(predictor, inputs, action=action, output=output, candidates=candidates).span(
-        dimension
+    found = likeliest(
+        predictor, inputs, dimension, action=action, output=output, candidates=candidates
     )
     identity = _identity(found, action)
     exact = None if identity is None else identity.exact
     return _normalised(found if exact is None else exact.to(found), action)
+
+
+def likeliest(
+    predictor: Callable[[Batch], Tensor],
+    x: Batch,
+    dimension: int,
+    *,
+    action: Action,
+    output: Action,
+    candidates: Float[Tensor, "n d d"] | None = None,
+) -> Float[Tensor, "c d d"]:
+    """The generators along which a predictor changes least, those that lead off the data last.
+
+    Parameters
+    ----------
+    predictor
+        A trained one, differentiable, in evaluation mode.
+    x
+        Samples, on the device of the predictor.
+    dimension
+        How many; fewer are returned where no more move the samples.
+    action, output, candidates
+        As of `gather`.
+
+    Examples
+    --------
+    >>> from lieaugmenter.actions import InvariantAction, VectorAction
+    >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    >>> turn = likeliest(
+    ...     lambda x: x.norm(dim=1, keepdim=True), x, 1,
+    ...     action=VectorAction(2), output=InvariantAction(),
+    ... )
+    >>> bool((turn[0] + turn[0].T).abs().max() < 1e-5)
+    True
+    """
+    candidates = entries(action.mask) if candidates is None else candidates
+    covered, _, _ = _on_the_data(x, candidates, action)
+
+    def best(among: Float[Tensor, "n d d"], count: int) -> Float[Tensor, "c d d"]:
+        return polarize(predictor, x, action=action, output=output, candidates=among).span(count)
+
+    found = best(covered, dimension)
+    others = _beside(candidates, covered)
+    if len(found) == dimension or not len(others):
+        return found
+    return torch.cat([found, best(others, dimension - len(found))])
+
+
+def _beside(
+    candidates: Float[Tensor, "n d d"], others: Float[Tensor, "m d d"]
+) -> Float[Tensor, "k d d"]:
+    """An orthonormal basis of what the candidates span beside others."""
+    axes, rows = orthonormal(others).flatten(1), candidates.detach().double().cpu().flatten(1)
+    _, sizes, directions = torch.linalg.svd(rows - rows @ axes.T @ axes, full_matrices=False)
+    left = directions[sizes > _LEAST_SHARE * rows.norm()]
+    return left.unflatten(1, candidates.shape[1:]).to(candidates)
 
 
 def _tried_out(

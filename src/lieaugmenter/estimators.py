@@ -29,7 +29,6 @@ except ImportError:
 
 from lieaugmenter.actions import Action, AffineAction, ImageAction, InvariantAction
 from lieaugmenter.analysis.compare import principal_cosines
-from lieaugmenter.analysis.coverage import coverage
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import entries
 from lieaugmenter.analysis.verdict import Verdict, assess, defects, quality_of
@@ -498,20 +497,14 @@ class _SymmetryEstimator(BaseEstimator):
         if not derivable or isinstance(task.train, Stream) or task.action.dim > _LARGEST_START:
             return None
         predictor = self._build(task, seed)
-        x, y = _scaled(predictor, task.train)
-        allowed = entries(predictor.augmenter.basis.mask)
-        # Those that act as zero on the data are symmetries that nobody asks for.
-        moving = coverage(x[:SEARCHED], action=task.action, candidates=allowed).generators
-        count = predictor.augmenter.basis.n_generators
-        if len(moving) < count:
-            return None
+        basis = predictor.augmenter.basis
         found = known(
             lambda: MLP(*_shapes(task), hidden=TEAM_WIDTHS, smooth=True),
-            (x, y),
-            count,
+            _scaled(predictor, task.train),
+            basis.n_generators,
             action=task.action,
             output=task.output,
-            candidates=moving,
+            candidates=entries(basis.mask),
             classes=task.classes,
             members=_START_NETWORKS,
             epochs=self._epochs_of(task),
@@ -522,7 +515,9 @@ class _SymmetryEstimator(BaseEstimator):
             run=None if run is None else run.part("start"),
             resume=resume,
         )
-        return _Given(from_first(found.cpu()), None, fixed=False)
+        start = from_first(found.cpu())
+        # Fewer than were asked for move the samples at all.
+        return _Given(start, None, fixed=False) if len(start) == basis.n_generators else None
 
     def _build(self, task: _Task, seed: int, given: _Given | None = None) -> Predictor:
         """The untrained network and augmenter of a seed."""
