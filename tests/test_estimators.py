@@ -73,6 +73,11 @@ def test_a_generator_does_not_begin_where_it_would_move_nothing() -> None:
     assert np.abs(flat @ found[0].T).mean() > 0.5
 
 
+def test_samples_that_nothing_moves_are_trained_on_all_the_same() -> None:
+    model = SymmetryRegressor(epochs=2, **QUICK).fit(np.zeros((50, 3)), np.arange(50.0))
+    assert model.verdict_.outcome != "certified"
+
+
 def test_every_seed_begins_at_its_own_networks() -> None:
     x, y = radial(700, 3)
     model = SymmetryRegressor(n_generators=2, n_seeds=2, epochs=2, **QUICK).fit(x, y)

@@ -293,6 +293,14 @@ def test_results_of_a_run_are_plain_json(tmp_path: Path) -> None:
     assert len(json.loads(path.read_text())["principal-cosines"]) == 6
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_generators_begin_where_a_plain_network_changes_least(begun: bool, tmp_path: Path) -> None:
+    experiment = replace(find_experiment("amplitudes"), own_start=begun)
+    run_method(experiment, Method("lieaugmenter"), amplitudes(300, 50, 50), tmp_path, QUICK)
+    result = json.loads((tmp_path / "lieaugmenter" / "seed-0" / "result.json").read_text())
+    assert (result["beam-cosine"] > 0.99) is begun
+
+
 def test_command_line_says_which_extra_a_method_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -490,11 +490,13 @@ class _SymmetryEstimator(BaseEstimator):
     def _start(self, task: _Task, seed: int, run: RunFolder | None, resume: bool) -> _Given | None:
         """What a given number of generators begin from: the likeliest by networks' derivatives.
 
-        None where these say nothing, because elements are far from the identity or pixels move; and
-        where they would take too long.
+        None where these say nothing, because elements are far from the identity, pixels move, or
+        all samples are zero; and where they would take too long.
         """
         derivable = self.sampler != "integer-grid" and not isinstance(task.action, ImageAction)
         if not derivable or isinstance(task.train, Stream) or task.action.dim > _LARGEST_START:
+            return None
+        if not bool(task.train[0].any()):
             return None
         predictor = self._build(task, seed)
         basis = predictor.augmenter.basis

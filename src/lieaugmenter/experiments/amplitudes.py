@@ -93,7 +93,10 @@ def _amplitudes(boost: float | None) -> Experiment:
         n_views=3,
         n_generators=6,
         lr=1e-3,
+        # After four epochs the validation error was 2.2e-4, with 1e-3 2.9e-4.
+        own_lr=2e-3,
         warmup=0.3,
+        own_start=True,
         stacked=False,
         curve=20_000,
         quick_epochs=1,

@@ -154,6 +154,7 @@ def _configuration(
         "range": experiment.range,
         "precision": experiment.precision,
         "own_average": experiment.own_average,
+        "own_start": experiment.own_start,
         "warmup": experiment.warmup,
         "warmup_start": experiment.warmup_start,
         "prune": experiment.prune,

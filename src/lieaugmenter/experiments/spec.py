@@ -157,6 +157,8 @@ class Experiment:
     fallback
         Whether LieAugmenter of this project's runs has a plain network beside it, in case that
         does better on validation data.
+    own_start
+        Whether the generators of this project's runs begin where that plain network changes least.
     n_seeds
         How many are run unless it is said.
     save_every
@@ -202,6 +204,7 @@ class Experiment:
     standardised: bool = False
     error_unit: float = 1.0
     fallback: bool = True
+    own_start: bool = False
     n_seeds: int = 3
     save_every: float | None = None
     quick_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

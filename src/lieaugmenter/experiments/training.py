@@ -24,6 +24,7 @@ from lieaugmenter.baselines.liegan import (
 )
 from lieaugmenter.baselines.lorentz import LorentzFrames
 from lieaugmenter.data.task import Task
+from lieaugmenter.discovery import likeliest
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.averaging import in_chunks
@@ -39,7 +40,7 @@ from lieaugmenter.runs import RunFolder
 _PRUNE_AFTER = 3
 # Samples that a network sees at once when its test error is followed.
 _LOOKED_AT = 1024
-# LieGG looks at this many samples.
+# LieGG, and what generators begin from, look at this many samples.
 _POLARIZED = 2000
 
 
@@ -199,6 +200,10 @@ def _train_together(
     ]
     options = _options(experiment, method, settings)
     objective = objective_of(experiment, method)
+    plain = _plain(experiment, method, scaled, seeds, options, alone(runs[0].part("plain")))
+    if experiment.own_start:
+        for augmenter, beside in zip(augmenters, plain, strict=False):
+            _begin(augmenter, beside, scaled)
     prune = _pruning(experiment, method, augmenters[0])
     follow = _following(experiment, networks[0], scaled)
     looks = [look for look in (prune, follow) if look]
@@ -208,14 +213,42 @@ def _train_together(
     trained = [_trained(experiment, method, scaled, *member) for member in members]
     for one in trained:
         one.measures["stacked"] = len(seeds) > 1
-    # An ablation asks what a setting does to the method, not what could take its place.
-    asked = method.kind == "lieaugmenter" and method.setting is None and experiment.fallback
-    if asked and scaled.task.x_validation is not None:
-        plain = [_network(experiment, method, scaled.seen, seed) for seed in seeds]
-        nothing, own = [None] * len(seeds), alone(runs[0].part("plain"))
-        _fit_all(plain, nothing, objective, scaled, seeds, options, own)
+    if plain:
         trained = [replace(one, plain=beside) for one, beside in zip(trained, plain, strict=True)]
     return trained
+
+
+def _plain(
+    experiment: Experiment,
+    method: Method,
+    scaled: _Scaled,
+    seeds: Sequence[int],
+    options: dict[str, Any],
+    alone: dict[str, Any],
+) -> list[nn.Module]:
+    """The same networks trained without augmentation, where a method has them beside it."""
+    # An ablation asks what a setting does to the method, not what could take its place.
+    asked = method.kind == "lieaugmenter" and method.setting is None and experiment.fallback
+    if not asked or scaled.task.x_validation is None:
+        return []
+    networks = [_network(experiment, method, scaled.seen, seed) for seed in seeds]
+    objective = objective_of(experiment, method)
+    _fit_all(networks, [None] * len(seeds), objective, scaled, seeds, options, alone)
+    return networks
+
+
+@torch.no_grad()
+def _begin(augmenter: LieAugmenter | None, network: nn.Module, scaled: _Scaled) -> None:
+    """Let generators begin where a network that was trained without them changes least."""
+    assert augmenter is not None  # LieAugmenter's
+    device = next(network.parameters()).device
+    seen = map_tensors(lambda t: t[:_POLARIZED].to(device), scaled.train[0])
+    action, count = augmenter.action, augmenter.basis.n_generators
+    options: dict[str, Any] = {"action": action, "output": augmenter.output}
+    found = likeliest(
+        network.eval(), seen, count, candidates=entries(augmenter.basis.mask), **options
+    )
+    augmenter.basis.start_at(found)
 
 
 def _alone(
