@@ -78,6 +78,13 @@ def test_samples_that_nothing_moves_are_trained_on_all_the_same() -> None:
     assert model.verdict_.outcome != "certified"
 
 
+def test_the_range_grows_for_longer_on_images() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((50, 1, 8, 8)), rng.integers(2, size=50)
+    model = SymmetryClassifier(action="image", epochs=5, batch_size=8, **QUICK).fit(x, y)
+    assert model.predictor_.augmenter.sampler.warmup_steps == 0.6 * 5 * 5
+
+
 def test_every_seed_begins_at_its_own_networks() -> None:
     x, y = radial(700, 3)
     model = SymmetryRegressor(n_generators=2, n_seeds=2, epochs=2, **QUICK).fit(x, y)

@@ -807,7 +807,6 @@ def _prepare_digits(folder: RunFolder, request: dict[str, Any]) -> Prepared:
         objective=_DIGITS,
         n_views=10,
         range=3.0,
-        warmup=0.4,
         lr=2e-3,
         epochs=request["epochs"],
         validation=0.1,
