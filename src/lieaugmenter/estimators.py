@@ -1050,7 +1050,9 @@ class SymmetryRegressor(RegressorMixin, _SymmetryEstimator):
     output
         How they move y: ``"invariant"``, ``"same"``, or an `Action`.
     n_generators
-        Number of generators to look for. ``"auto"`` finds out how many there are, none included:
+        Number of generators to look for; they begin where a few plain networks change least (on
+        images, streams, an integer grid and more than 16 numbers at the paper's constant) and are
+        learned with the predictor. ``"auto"`` finds out how many there are, none included:
         two teams of predictors are trained on halves of the training data, held-out data decide
         (see `discovery`), and the predictor is then trained with what was certified.
     blocks, mask
