@@ -201,8 +201,8 @@ def _train_together(
     options = _options(experiment, method, settings)
     objective = objective_of(experiment, method)
     plain = _plain(experiment, method, scaled, seeds, options, alone(runs[0].part("plain")))
-    if experiment.own_start:
-        for augmenter, beside in zip(augmenters, plain, strict=False):
+    if experiment.own_start and plain:
+        for augmenter, beside in zip(augmenters, plain, strict=True):
             _begin(augmenter, beside, scaled)
     prune = _pruning(experiment, method, augmenters[0])
     follow = _following(experiment, networks[0], scaled)
