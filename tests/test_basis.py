@@ -218,3 +218,40 @@ def test_a_start_that_is_none_is_refused(given: Tensor, message: str) -> None:
         basis.start_at(given)
     with pytest.raises(ValueError, match="has no start"):
         GeneratorBasis.fixed(torch.eye(2)[None]).start_at(torch.eye(2)[None])
+
+
+def test_a_nimble_generator_is_never_longer_than_it_began() -> None:
+    basis = GeneratorBasis(2, 2, nimble=True, mask=torch.tensor([[0, 1], [1, 1]]))
+    began = (basis.raw * basis.mask).flatten(1).norm(dim=1)
+    with torch.no_grad():
+        basis.raw[0].mul_(50)
+        basis.raw[1].mul_(0.5)
+    before = basis().detach()
+    basis.shorten()
+    lengths = (basis.raw * basis.mask).flatten(1).norm(dim=1)
+    torch.testing.assert_close(lengths, began * torch.tensor([1.0, 0.5]))
+    torch.testing.assert_close(basis().detach(), before)
+
+
+def test_a_basis_is_nimble_only_if_asked() -> None:
+    basis = GeneratorBasis(1, 2)
+    basis.raw.data.mul_(50)
+    before = basis.raw.clone()
+    basis.shorten()
+    assert torch.equal(basis.raw, before)
+
+
+def test_a_nimble_basis_keeps_the_length_of_a_given_start() -> None:
+    basis = GeneratorBasis(1, 2, nimble=True)
+    basis.start_at(catalogue.so(2))
+    before = basis.raw.clone()
+    basis.raw.data.mul_(50)
+    basis.shorten()
+    torch.testing.assert_close(basis.raw, before)
+
+
+def test_shortening_leaves_a_generator_that_is_not_finite_for_training_to_notice() -> None:
+    basis = GeneratorBasis(1, 2, nimble=True)
+    basis.raw.data[0, 0, 0] = torch.inf
+    basis.shorten()
+    assert not basis.raw.isfinite().all()

@@ -86,9 +86,12 @@ def test_global_random_state_is_left_as_it_was() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "learnable"])
-def test_resumed_run_equals_an_uninterrupted_one_to_the_bit(tmp_path: Path, sampler: str) -> None:
-    whole_model, whole_augmenter = build(sampler=sampler)
+@pytest.mark.parametrize(
+    "options",
+    [{"sampler": "uniform"}, {"sampler": "learnable"}, {"nimble": True, "n_generators": 2}],
+)
+def test_resumed_run_equals_an_uninterrupted_one_to_the_bit(tmp_path: Path, options: dict) -> None:
+    whole_model, whole_augmenter = build(**options)
     whole = fit(
         whole_model,
         whole_augmenter,
@@ -107,11 +110,11 @@ def test_resumed_run_equals_an_uninterrupted_one_to_the_bit(tmp_path: Path, samp
             raise StopHereError
 
     run = new_run(tmp_path / "run")
-    model, augmenter = build(sampler=sampler)
+    model, augmenter = build(**options)
     common: dict = {"validation": ring(64), "epochs": 4, "progress": False, "run": run}
     with pytest.raises(StopHereError):
         fit(model, augmenter, ring(), on_epoch=stop_after_two, device="cpu", **common)
-    model, augmenter = build(seed=99, sampler=sampler)  # what it starts from must not matter
+    model, augmenter = build(seed=99, **options)  # what it starts from must not matter
     resumed = fit(model, augmenter, ring(), resume=True, device="cpu", **common)
     assert_same_to_the_bit(state(whole_model, whole_augmenter), state(model, augmenter))
     for then, now in zip(whole.records, resumed.records, strict=True):
@@ -499,6 +502,18 @@ def test_a_compiled_model_trains_to_the_same_numbers() -> None:
         )  # fmt: skip
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     torch.testing.assert_close(*weights, atol=1e-5, rtol=1e-4)
+
+
+def test_nimble_generators_stay_as_short_as_they_began_where_others_grow() -> None:
+    lengths = {}
+    for nimble in (False, True):
+        model, augmenter = build(nimble=nimble)
+        began = augmenter.basis.raw.norm().item()
+        fit(model, augmenter, ring(), epochs=4, progress=False, device="cpu")
+        lengths[nimble] = augmenter.basis.raw.norm().item() / began
+    # The last step is not shortened any more, but the rate has fallen by then.
+    assert lengths[True] < 1.01
+    assert lengths[False] > 1.2
 
 
 def test_weights_of_convolutions_are_laid_out_and_all_others_left_alone() -> None:

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 
 from lieaugmenter.actions import FourVectorAction
 from lieaugmenter.analysis.compare import principal_cosines
@@ -27,6 +28,8 @@ from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.lie.catalogue import so_pq
 from lieaugmenter.nets.transformer import ParticleTransformer
+from lieaugmenter.report.comparison import Finished
+from lieaugmenter.report.momenta_figures import momenta_figures
 from lieaugmenter.report.reproduction import reproduction, write_reproduction
 from lieaugmenter.runs import write_json
 
@@ -282,6 +285,25 @@ def test_pictures_are_written_and_linked(tmp_path: Path) -> None:
     assert written == names
     text = (tmp_path / "docs" / "reproduction.md").read_text(encoding="utf-8")
     assert all(f"images/{name}" in text for name in names)
+
+
+def test_pictures_show_the_nearest_of_the_span_and_write_no_mathematics(tmp_path: Path) -> None:
+    mixed = torch.randn(6, 6, generator=torch.Generator().manual_seed(0)) @ LORENTZ.flatten(1)
+    results = [*laboratory(1.1e-3), run("trivial-paper", 0, **{"test-curve": [1.0, None, 0.1]})]
+    for result in results:
+        if "generators" in result:
+            result["generators"] = mixed.view(6, 4, 4).tolist()
+    write(tmp_path, "amplitudes", results)
+    finished = Finished.read(tmp_path, AMPLITUDES["amplitudes"])
+    assert finished is not None
+    drawn = dict(momenta_figures(finished))
+    for figure in drawn.values():
+        figure.draw_without_rendering()
+        assert not any("$" in text.get_text() for text in figure.findobj(Text))
+    ticks = drawn["reproduction-amplitudes-curves.png"].axes[0].get_yticklabels()
+    assert "10⁻¹" in [tick.get_text() for tick in ticks]
+    panels = drawn["reproduction-amplitudes-generators.png"].axes
+    assert [ax.get_xlabel() for ax in panels[6:12]] == ["cosine 1.0000"] * 6
 
 
 def test_results_of_a_run_are_plain_json(tmp_path: Path) -> None:

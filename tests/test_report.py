@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
 from report_cases import (
@@ -431,3 +432,21 @@ def test_missing_library_is_named_with_its_remedy(library: str) -> None:
     )
     assert finished.stdout.strip().endswith("pip install 'lieaugmenter[report]'")
     assert library in finished.stdout
+
+
+@pytest.mark.parametrize("which", ["x", "y"])
+def test_a_logarithmic_axis_is_labelled_in_plain_text(which: Any) -> None:
+    with plots.look():
+        figure, axes = plots.grid((4, 3), 1, 1)
+        ax = axes[0][0]
+        plots.log_axis(ax, np.array([1e-5, np.nan, 0.0, 1e-2]), which)
+        figure.draw_without_rendering()
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    assert {"10⁻⁵", "10⁻³"} <= {tick.get_text() for tick in axis.get_ticklabels()}
+
+
+def test_an_axis_without_positive_numbers_stays_linear() -> None:
+    with plots.look():
+        _, axes = plots.grid((4, 3), 1, 1)
+        plots.log_axis(axes[0][0], np.array([0.0, -1.0, np.nan]))
+    assert axes[0][0].get_yscale() == "linear"

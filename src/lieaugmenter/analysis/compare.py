@@ -75,6 +75,23 @@ def _orthonormal(basis: Float[Tensor, "m d d"]) -> Float[Tensor, "n k"]:
     return directions[:, sizes > 1e-6 * sizes.max()]
 
 
+def nearest_in_span(
+    generators: Float[Tensor, "m d d"], basis: Float[Tensor, "c d d"]
+) -> Float[Tensor, "m d d"]:
+    """Of all combinations of a basis the one nearest to each generator.
+
+    Which basis of its span was learned is chance; this is not.
+
+    >>> turn = torch.tensor([[[0.0, -1.0], [1.0, 0.0]]])
+    >>> mixed = torch.cat([turn + torch.eye(2), turn - torch.eye(2)])
+    >>> torch.allclose(nearest_in_span(turn, mixed), turn)
+    True
+    """
+    span = _orthonormal(basis)
+    flat = generators.flatten(1).to(span)
+    return (flat @ span @ span.mT).view_as(generators).to(generators)
+
+
 def principal_angles(a: Float[Tensor, "m d d"], b: Float[Tensor, "n d d"]) -> Float[Tensor, " k"]:
     """Principal angles between two spans in radians, smallest first."""
     return principal_cosines(a, b).acos()

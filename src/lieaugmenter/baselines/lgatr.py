@@ -67,6 +67,8 @@ class LorentzTransformer(nn.Module):
             hidden_s_channels=channels,
             attention={"num_heads": heads, "attn_ratio": 2},
             mlp={"mlp_ratio": 2, "nonlinearity": "gelu"},
+            # Uncompiled, the library's sparse product adds up its gradient by atomic operations.
+            primitives={"sparse_gp": False},
         )
 
     def forward(self, x: Float[Tensor, "batch particles 4"]) -> Float[Tensor, "batch outputs"]:

@@ -31,7 +31,7 @@ _OWN = Objective(
     prediction=1.0, equivariance=10.0, similarity=0.0, sparsity=1e-3, alignment=1.0, proximity=0.1
 )
 # A step of L-GATr takes several times as long; it also had a quarter of the reference's steps.
-_EPOCHS, _LGATR_EPOCHS = 48, 12
+_EPOCHS, _LGATR_EPOCHS = 12, 6
 _METHODS = (
     Method("trivial-paper"),
     Method("trivial"),

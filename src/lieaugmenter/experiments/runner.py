@@ -155,6 +155,7 @@ def _configuration(
         "precision": experiment.precision,
         "own_average": experiment.own_average,
         "own_start": experiment.own_start,
+        "own_nimble": experiment.own_nimble,
         "warmup": experiment.warmup,
         "warmup_start": experiment.warmup_start,
         "prune": experiment.prune,

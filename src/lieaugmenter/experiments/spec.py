@@ -159,6 +159,8 @@ class Experiment:
         does better on validation data.
     own_start
         Whether the generators of this project's runs begin where that plain network changes least.
+    own_nimble
+        Whether the generators of this project's runs stay easy to turn, see `LieAugmenter`.
     n_seeds
         How many are run unless it is said.
     save_every
@@ -205,6 +207,7 @@ class Experiment:
     error_unit: float = 1.0
     fallback: bool = True
     own_start: bool = False
+    own_nimble: bool = False
     n_seeds: int = 3
     save_every: float | None = None
     quick_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

@@ -486,6 +486,7 @@ def _augmenter(
             sampler=sampler,
             mask=experiment.masks.get(method.variant),
             objective=objective,
+            nimble=method.ours and experiment.own_nimble,
             **common,
         )
 

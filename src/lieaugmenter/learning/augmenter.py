@@ -119,6 +119,10 @@ class LieAugmenter(nn.Module):
         R: elements are products of R exponentials.
     init
         Initialisation of the basis, see `GeneratorBasis`.
+    nimble
+        Keep the generators as easy to turn as they are at the start, see `GeneratorBasis.shorten`:
+        for networks and data that show the symmetry late. They come to rest only where the
+        learning rate falls towards the end, as that of `fit` does.
 
     Examples
     --------
@@ -160,6 +164,7 @@ class LieAugmenter(nn.Module):
         components: Tensor | None = None,
         n_factors: int = 1,
         init: str | None = None,
+        nimble: bool = False,
     ) -> None:
         super().__init__()
         if not (1 <= n_views <= _MOST_VIEWS and n_factors >= 1):
@@ -181,6 +186,7 @@ class LieAugmenter(nn.Module):
                 space_dim=self.action.space_dim,
                 mask=joint_mask(self.action, mask, blocks),
                 init=init,
+                nimble=nimble,
             )
         elif isinstance(basis, Tensor):
             basis = GeneratorBasis.fixed(basis if basis.is_floating_point() else basis.float())
@@ -402,8 +408,10 @@ class LieAugmenter(nn.Module):
         """Check a batch and count the step; the labels in the form that the terms need."""
         self.action.check(x, "x")
         y = self._check_labels(y, batch_size(x))
-        if self.training and torch.is_grad_enabled() and not _capturing():
-            self.advance()
+        if self.training and torch.is_grad_enabled():
+            self.basis.shorten()
+            if not _capturing():
+                self.advance()
         return y
 
     def advance(self) -> None:

@@ -118,6 +118,8 @@ class GeneratorBasis(nn.Module):
         ``"constant"``, the paper's (every entry 1e-2), or ``"tie-breaking"``, the same with a
         little noise, so that several generators do not start as one. Unless given: constant for
         one generator, tie-breaking for more.
+    nimble
+        Whether raw generators are kept from growing longer than they began, see `shorten`.
     generator
         Source of the noise.
 
@@ -130,6 +132,7 @@ class GeneratorBasis(nn.Module):
 
     raw: Tensor
     mask: Tensor
+    longest: Tensor | None
 
     def __init__(
         self,
@@ -139,6 +142,7 @@ class GeneratorBasis(nn.Module):
         space_dim: int | None = None,
         mask: Tensor | None = None,
         init: str | None = None,
+        nimble: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -168,6 +172,7 @@ class GeneratorBasis(nn.Module):
         self.raw = nn.Parameter(raw)
         allowed = torch.ones(dim, dim).bool() if mask is None else check_mask(mask, dim)
         self.register_buffer("mask", allowed.to(raw.dtype))
+        self.register_buffer("longest", self._lengths() if nimble else None)
         self.norms: list[float] = []
         self._measure()
 
@@ -252,6 +257,35 @@ class GeneratorBasis(nn.Module):
         if not bool((lengths > 0).all() and lengths.isfinite().all()):
             raise ValueError("a generator has no finite entry other than zero within the mask")
         self.raw.copy_(masked * (self.norm / lengths))
+        if self.longest is not None:
+            self.longest.copy_(self._lengths())
+
+    def _lengths(self) -> Float[Tensor, "c 1 1"]:
+        """Frobenius norms of the raw generators within the mask."""
+        masked = self.raw.detach() * self.mask
+        return torch.linalg.vector_norm(masked, dim=(-2, -1), keepdim=True)
+
+    @torch.no_grad()
+    def shorten(self) -> None:
+        """Make raw generators as long as they began where they have grown, if `nimble`.
+
+        Only their direction matters, but a step of Adam has the same length whatever theirs is:
+        the longer they are, the less it turns them. Left alone they grow with every step, and a
+        direction that was taken before the predictor had learned anything may never be left.
+
+        Examples
+        --------
+        >>> basis = GeneratorBasis(1, 2, nimble=True)
+        >>> before = basis().detach()
+        >>> _ = basis.raw.data.mul_(50)
+        >>> basis.shorten()
+        >>> torch.allclose(basis.raw, torch.full((1, 2, 2), INITIAL_VALUE))
+        True
+        """
+        if self.longest is not None:
+            # Past autograd's count of changes: a loss that still waits for its backward pass loses
+            # nothing by it. What is not finite stays so, for training to notice.
+            self.raw.data.mul_((self.longest / self._lengths()).clamp(max=1.0))
 
     def freeze(self) -> GeneratorBasis:
         """A fixed basis with the present generators."""

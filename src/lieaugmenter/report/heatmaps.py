@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.analysis.compare import absolute_cosine, match
-from lieaugmenter.lie.brackets import orthonormal
+from lieaugmenter.analysis.compare import absolute_cosine, match, nearest_in_span
 from lieaugmenter.report import plots
 from lieaugmenter.report.findings import Findings
 
@@ -85,7 +84,7 @@ def _matrices(findings: Findings) -> list[list[tuple[str, Tensor]]]:
     if findings.exact is None or not bool(learned.isfinite().all()):
         return [[matrix for row in alone for matrix in row]]
     name = (findings.algebra or {}).get("name", "the named algebra")
-    nearest = _projected(learned, findings.exact.detach().double().cpu())
+    nearest = nearest_in_span(learned, findings.exact.detach().double().cpu())
     cosines = absolute_cosine(learned, nearest).tolist()
     return [
         [*row, (f"nearest in {name}", exact), (_difference(cosine), row[0][1] - exact)]
@@ -118,14 +117,6 @@ def _beside_truth(
 
 def _difference(cosine: float) -> str:
     return f"difference · cosine {cosine:.4f}"
-
-
-def _projected(
-    learned: Float[Tensor, "c d d"], exact: Float[Tensor, "k d d"]
-) -> Float[Tensor, "c d d"]:
-    """Of each learned generator the nearest matrix in the exact span."""
-    span = orthonormal(exact).flatten(1)
-    return (learned.flatten(1) @ span.mT @ span).view_as(learned)
 
 
 def _heatmap(title: str, matrix: Float[Tensor, "d d"], names: list[str], limit: float) -> Heatmap:

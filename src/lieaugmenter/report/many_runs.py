@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lieaugmenter.report.plots import PALETTE, QUIET, grid, look
+from lieaugmenter.report.plots import PALETTE, QUIET, grid, log_axis, look
 from lieaugmenter.sweeps import Row
 
 # Losses further apart than this are drawn on a logarithmic axis.
@@ -64,8 +65,9 @@ def losses(rows: Sequence[Row]) -> Figure:
         ax.set_xlabel("validation loss")
         found = [value for row in rows for value in row.losses.values()]
         if found and min(found) > 0 and max(found) / min(found) > _WIDE:
-            ax.set_xscale("log")
-        ax.grid(axis="x", lw=0.5, alpha=0.5)
+            log_axis(ax, np.array(found), "x")
+        else:
+            ax.grid(axis="x", lw=0.5, alpha=0.5)
         return figure
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.analysis.compare import absolute_cosine, match
 from lieaugmenter.data.molecules import AXES
 from lieaugmenter.experiments.results import generators_of
 from lieaugmenter.experiments.spec import Method
-from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.lie.catalogue import se
 from lieaugmenter.report.comparison import MAE, Finished, label, paper_value, whose
-from lieaugmenter.report.paper_figures import COLOURS, Panel, aligned, first_seed, generator_grid
-from lieaugmenter.report.plots import INK, PALETTE, QUIET, Figure, grid, look
+from lieaugmenter.report.paper_figures import (
+    COLOURS,
+    Panel,
+    first_seed,
+    generator_grid,
+    learned_rows,
+)
+from lieaugmenter.report.plots import INK, PALETTE, QUIET, Figure, grid, log_axis, look
 
 # The generators of se(3), in the catalogue's order.
 _NAMES = ("turn x, y", "turn x, z", "turn y, z", "shift x", "shift y", "shift z")
@@ -71,35 +75,13 @@ def _learned(finished: Finished) -> dict[str, Float[Tensor, "c d d"]]:
     return found
 
 
-def nearest_in_span(
-    truth: Float[Tensor, "d d"], learned: Float[Tensor, "c d d"]
-) -> Float[Tensor, "d d"]:
-    """Of all combinations of learned generators the one nearest to a true one.
-
-    >>> torch.allclose(nearest_in_span(se(3)[0], se(3)), se(3)[0], atol=1e-6)
-    True
-    """
-    span = orthonormal(learned).flatten(1).to(truth.dtype)
-    return (truth.flatten() @ span.mT @ span).view_as(truth)
-
-
 def _generators(finished: Finished) -> Figure:
     truth = se(3)
     rows = [("se(3)", [Panel(name, known) for name, known in zip(_NAMES, truth, strict=True)])]
     for settings, learned in _learned(finished).items():
-        nearest = torch.stack([nearest_in_span(known, learned) for known in truth])
-        rows.append((f"nearest in span,\n{settings} settings", _panels(nearest, truth)))
-        rows.append(
-            (f"learned,\n{settings} settings", _panels(match(learned, truth).generators, truth))
-        )
+        rows += learned_rows(learned, truth, settings)
     title = f"{_title(finished)}: generators, seed {first_seed(finished)}{_mark(finished)}"
     return generator_grid(title, rows, truth[0], AXES)
-
-
-def _panels(found: Float[Tensor, "c d d"], truth: Float[Tensor, "c d d"]) -> list[Panel]:
-    cosines = absolute_cosine(found, truth).tolist()
-    shown = zip(_NAMES, found, truth, cosines, strict=True)
-    return [Panel(n, aligned(own, known), below=f"{cosine:.4f}") for n, own, known, cosine in shown]
 
 
 def _curves(finished: Finished) -> Figure:
@@ -118,7 +100,8 @@ def _curves(finished: Finished) -> Figure:
         reported = paper_value(finished.experiment, "lieaugmenter", MAE.key)
         if reported is not None:
             ax.axhline(reported.mean, color=QUIET, lw=0.8, ls=(0, (4, 3)))
-        ax.set_yscale("log")
+        shown = [line.get_ydata() for line in ax.lines]
+        log_axis(ax, np.concatenate([np.asarray(values, dtype=float) for values in shown]))
         ax.set_xlabel("seconds of training")
         ax.set_ylabel("test MAE, meV", color=INK)
         ax.legend(fontsize=7.5)

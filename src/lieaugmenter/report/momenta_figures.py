@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from torch import Tensor
 
 from lieaugmenter.data.amplitudes import FEATURES
 from lieaugmenter.experiments.momenta import NAMES
@@ -14,8 +12,8 @@ from lieaugmenter.experiments.results import generators_of
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.lie.catalogue import so_pq
 from lieaugmenter.report.comparison import KINDS, VARIANTS, Finished, finders, has_diverged, whose
-from lieaugmenter.report.paper_figures import Panel, aligned, first_seed, generator_grid
-from lieaugmenter.report.plots import INK, PALETTE, QUIET, Figure, grid, look
+from lieaugmenter.report.paper_figures import Panel, first_seed, generator_grid, learned_rows
+from lieaugmenter.report.plots import INK, PALETTE, QUIET, Figure, grid, log_axis, look
 
 _COLOURS = {
     "trivial-paper": QUIET,
@@ -32,8 +30,9 @@ _WORDS = {
         "and the largest"
     ),
     "generators": (
-        "The true boosts and turns, and the learned generators matched to them, with their sign "
-        "and norm and absolute cosines; first seed"
+        "The true boosts and turns, the nearest to each in the span of the six learned generators, "
+        "and the learned ones matched to them, all with the sign and norm of the true ones; first "
+        "seed, with absolute cosines"
     ),
 }
 
@@ -76,8 +75,8 @@ def _name(method: Method) -> str:
 
 def _curves(finished: Finished) -> Figure:
     with look():
-        figure, axes = grid((6.4, 3.8), 1, 1)
-        ax = axes[0][0]
+        figure, axes = grid((6.4, 4.2), 1, 1)
+        ax, shown = axes[0][0], [np.zeros(0)]
         for method in finished.experiment.methods:
             runs = [r for r in finished.of(method) if r.get("test-curve") and not has_diverged(r)]
             if not runs:
@@ -88,11 +87,12 @@ def _curves(finished: Finished) -> Figure:
             colour = _COLOURS[method.name]
             ax.plot(share, errors.mean(0), color=colour, lw=1.6, label=_name(method))
             ax.fill_between(share, errors.min(0), errors.max(0), color=colour, alpha=0.18, lw=0)
-        ax.set_yscale("log")
+            shown.append(errors.ravel())
+        log_axis(ax, np.concatenate(shown))
         ax.set_xlabel("share of training (%)")
         ax.set_ylabel("test error (MSE)")
         ax.set_title(_title(finished), color=INK)
-        figure.legend(loc="outside right center")
+        figure.legend(loc="outside lower center", ncols=2)
         return figure
 
 
@@ -107,14 +107,6 @@ def _generators(finished: Finished) -> Figure:
         found = [r for r in finished.of(method) if r["seed"] == first_seed(finished)]
         generators = generators_of(found[0]) if found and "matched" in found[0] else None
         if generators is not None:
-            rows.append((f"{whose(method)}\nsettings", _matched(found[0], generators, truth)))
+            rows += learned_rows(generators, truth, whose(method))
     title = f"{_title(finished)}: generators, seed {first_seed(finished)}"
     return generator_grid(title, rows, truth[0], FEATURES)
-
-
-def _matched(run: Mapping[str, Any], generators: Tensor, truth: Tensor) -> list[Panel]:
-    learned = generators[run["matched"]]
-    return [
-        Panel("", aligned(one, true), below=f"cosine {cosine:.3f}")
-        for one, true, cosine in zip(learned, truth, run["matched-cosines"], strict=True)
-    ]

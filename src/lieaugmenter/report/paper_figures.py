@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions import VectorAction
-from lieaugmenter.analysis.compare import absolute_cosine
+from lieaugmenter.analysis.compare import absolute_cosine, match, nearest_in_span
 from lieaugmenter.data.dynamics import two_body
 from lieaugmenter.experiments.results import generators_of
 from lieaugmenter.experiments.spec import Method
@@ -104,6 +104,37 @@ def aligned(learned: Float[Tensor, "d d"], truth: Float[Tensor, "d d"]) -> Float
     sign = -1.0 if float((learned * truth).sum()) < 0 else 1.0
     # Adding 0 turns -0 into 0.
     return sign * learned * (truth.norm() / learned.norm().clamp(min=1e-30)) + 0.0
+
+
+def learned_rows(
+    learned: Float[Tensor, "c d d"], truth: Float[Tensor, "m d d"], settings: str
+) -> list[tuple[str, list[Panel]]]:
+    """Two rows for several generators: the nearest to each true one in their span, and themselves,
+    matched to the true ones.
+
+    Parameters
+    ----------
+    learned, truth
+        At least as many learned generators as true ones.
+    settings
+        Whose the settings of the run are.
+    """
+    shown = {
+        "nearest in span": nearest_in_span(truth, learned),
+        "learned": match(learned, truth).generators,
+    }
+    return [
+        (f"{words},\n{settings} settings", _beside_truth(found, truth))
+        for words, found in shown.items()
+    ]
+
+
+def _beside_truth(found: Float[Tensor, "m d d"], truth: Float[Tensor, "m d d"]) -> list[Panel]:
+    cosines = absolute_cosine(found, truth).tolist()
+    return [
+        Panel("", aligned(one, known), below=f"cosine {cosine:.4f}")
+        for one, known, cosine in zip(found, truth, cosines, strict=True)
+    ]
 
 
 def generator_grid(

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import torch
@@ -248,8 +248,7 @@ def departure_curves(findings: Findings) -> Figure:
         ax.plot(sizes, curve, color=PALETTE[i], lw=1.7, marker="o", ms=3, label=label)
     ax.set_xscale("log")
     values = np.concatenate([random.ravel(), np.ravel(measured.learned)])
-    if (values > 0).any():
-        _log_axis(ax, values[values > 0])
+    log_axis(ax, values)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, True)))
     ax.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
     ax.set_xlabel("ε, the size of the element exp(εL)")
@@ -309,22 +308,37 @@ def _draw_terms(
     ax.set_ylabel("value, log scale")
     ax.tick_params(labelbottom=False)
     if terms:
-        _log_axis(ax, np.concatenate([values for _, values in terms.values()]))
+        log_axis(ax, np.concatenate([values for _, values in terms.values()]))
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, handlelength=1.6)
 
 
-def _log_axis(ax: Axes, values: Float[np.ndarray, " k"]) -> None:
-    """Decades, or 1, 2 and 5 where there are few; wide enough to hold a tick in any case."""
+def log_axis(ax: Axes, values: Float[np.ndarray, " k"], which: Literal["x", "y"] = "y") -> None:
+    """Decades, or 1, 2 and 5 where there are few; wide enough to hold a tick in any case.
+
+    Matplotlib's own labels of such an axis are mathematics, which is not parsed here.
+
+    Parameters
+    ----------
+    ax
+        Of which an axis becomes logarithmic.
+    values
+        All that is drawn along it. Without a positive number among them it stays as it is.
+    which
+        The axis.
+    """
+    values = values[np.isfinite(values) & (values > 0)]
+    if not len(values):
+        return
     low, high = float(values.min()), float(values.max())
     widen = max(1.2, math.sqrt(3 * low / high))
-    ax.set_yscale("log")
-    ax.set_ylim(low / widen, high * widen)
+    ax.set(**{f"{which}scale": "log", f"{which}lim": (low / widen, high * widen)})
+    axis = ax.yaxis if which == "y" else ax.xaxis
     few = high / low < 30
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,), numticks=7))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, few)))
-    ax.yaxis.set_minor_locator(LogLocator(subs=tuple(range(2, 10)), numticks=7))
-    ax.yaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-    ax.grid(axis="y", color=_LINE, lw=0.7)
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,), numticks=7))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, few)))
+    axis.set_minor_locator(LogLocator(subs=tuple(range(2, 10)), numticks=7))
+    axis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+    ax.grid(axis=which, color=_LINE, lw=0.7)
     ax.set_axisbelow(True)
 
 
