@@ -120,6 +120,9 @@ _PAIR_MASS = Experiment(
     n_views=4,
     n_generators=6,
     own_lr=3e-3,
+    own_views=16,
+    # What is trained over a small angle may hold all the way round.
+    own_further=True,
     warmup=0.3,
     stacked=False,
     curve=5_000,

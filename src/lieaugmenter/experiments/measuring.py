@@ -100,7 +100,15 @@ def _errors(experiment: Experiment, method: Method, task: Task, trained: Trained
         # Averaging, or the augmentation as a whole, is dropped where it does harm on validation
         # data.
         found[f"{name}-averaged"] = error(predictor, *test)
-        found["inference"], _ = predictor.choose_inference(*validation, trained.plain)
+        found["inference"], _ = predictor.choose_inference(
+            *validation,
+            trained.plain,
+            # The whole group goes as far as there is to go.
+            further=experiment.own_further and trained.augmenter.n_factors == 1,
+        )
+        if predictor.reach:
+            count = len(predictor.axes())
+            found["reach"] = [predictor.reach.get(number, 0.0) for number in range(count)]
     started = time.monotonic()
     found[name] = error(predictor, *test)
     found["test-seconds"] = time.monotonic() - started
@@ -209,7 +217,7 @@ def _equivariance(task: Task, predictor: Predictor, elements: Elements) -> dict[
 
 def _logits(predictor: Predictor) -> Callable[[Tensor], Tensor]:
     """The averaged logits, of which the paper's error seems to be."""
-    return lambda x: predictor.augmenter.predict(
+    return lambda x: predictor.averaged_over.predict(
         predictor.network, x, views=predictor.views, average="logits", batch_size=_LOGITS_BATCH
     )
 

@@ -153,6 +153,7 @@ def _configuration(
         "n_generators": experiment.n_generators,
         "range": experiment.range,
         "precision": experiment.precision,
+        "own_further": experiment.own_further,
         "own_average": experiment.own_average,
         "own_start": experiment.own_start,
         "own_nimble": experiment.own_nimble,

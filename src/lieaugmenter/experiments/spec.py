@@ -134,6 +134,9 @@ class Experiment:
         Learning rate of this project's runs, the paper's unless given, and how it changes.
     own_views
         Elements that this project's runs average over; as many as in training unless given.
+    own_further
+        Whether averages of this project's runs may go along part of the span only, and further
+        than training did: see `Predictor.choose_inference`.
     own_average
         Length of the running average of the weights in this project's runs, as a share of training.
     warmup, warmup_start
@@ -194,6 +197,7 @@ class Experiment:
     own_lr: float | None = None
     own_schedule: str = "cosine"
     own_views: int | None = None
+    own_further: bool = False
     own_average: float = 0.0
     warmup: float = 0.15
     warmup_start: float = 0.2

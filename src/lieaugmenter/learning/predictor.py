@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Batch, map_tensors
 from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.lie.brackets import orthonormal
+from lieaugmenter.lie.samplers import Uniform
+
+# Averaging may go so many times as far along an axis as training did.
+_REACHES = (1.0, 2.0, 4.0, 8.0)
+# Samples on which they are compared.
+_COMPARED = 4096
 
 
 class Predictor(nn.Module):
@@ -35,6 +44,12 @@ class Predictor(nn.Module):
     absolute
         Whether `loss` is of absolute instead of squared errors.
 
+    Attributes
+    ----------
+    reach
+        Where averages go along some directions only, or further than training did: how many times
+        as far, by the number of the axis. See `choose_inference` and `axes`.
+
     Notes
     -----
     ``forward(x)`` gives values for a regressor and class probabilities for a classifier.
@@ -42,6 +57,7 @@ class Predictor(nn.Module):
 
     y_scale: Tensor
     y_shift: Tensor
+    _further: LieAugmenter | None
 
     def __init__(
         self,
@@ -65,6 +81,7 @@ class Predictor(nn.Module):
         self.views = usual if views is None else views
         self.register_buffer("y_scale", torch.as_tensor(y_scale, dtype=torch.float32))
         self.register_buffer("y_shift", torch.as_tensor(y_shift, dtype=torch.float32))
+        self.go_further({})
 
     def scale_x(self, x: Batch) -> Batch:
         """Inputs as the network sees them."""
@@ -81,7 +98,7 @@ class Predictor(nn.Module):
         scaled = self.scale_x(map_tensors(lambda t: _as_trained(t, device), x))
         average = "probabilities" if self.classes else "values"
         views = self.views if views is None else views
-        prediction = self.augmenter.predict(self.network, scaled, views=views, average=average)
+        prediction = self.averaged_over.predict(self.network, scaled, views=views, average=average)
         return prediction if self.classes else prediction * self.y_scale + self.y_shift
 
     @torch.no_grad()
@@ -93,8 +110,51 @@ class Predictor(nn.Module):
         error = prediction.reshape(y.shape) - y.cpu()
         return float(error.abs().mean() if self.absolute else error.square().mean())
 
+    @property
+    def averaged_over(self) -> LieAugmenter:
+        """Whose elements predictions are averaged over."""
+        return self.augmenter if self._further is None else self._further
+
+    def axes(self) -> Float[Tensor, "c d d"]:
+        """Directions of the learned span, from those that turn to those that stretch.
+
+        Which basis was learned is chance. Turns may hold all the way round, where stretching soon
+        leads to where there are no data: directions that do one of them can be told how far to go,
+        mixtures cannot. Each is as long as a generator times the range.
+        """
+        own = self.augmenter
+        generators = own.generators.detach()
+        units = orthonormal(generators)
+        stretching = (units + units.mT).flatten(1)
+        _, mixtures = torch.linalg.eigh(stretching @ stretching.mT)
+        length = generators.flatten(1).norm(dim=1).mean() * own.sampler.ranges().detach().max()
+        return torch.einsum("ij,ikl->jkl", mixtures, units).to(generators) * length.to(generators)
+
+    def go_further(self, reach: Mapping[int, float]) -> None:
+        """Average along some axes only, so many times as far as training went.
+
+        Parameters
+        ----------
+        reach
+            Multiples of the range by the number of the axis, see `axes`; without any, predictions
+            are averaged over the elements that were trained with.
+        """
+        self.reach = dict(reach)
+        self._further = None
+        if not reach:
+            return
+        own, axes = self.augmenter, self.axes()[list(reach)]
+        times = axes.new_tensor(list(reach.values()))
+        self._further = LieAugmenter(
+            own.action,
+            output=own.output,
+            n_views=own.n_views,
+            sampler=Uniform(1.0),
+            basis=axes * times[:, None, None],
+        ).to(axes.device)
+
     def choose_inference(
-        self, x: Batch, y: Tensor, plain: nn.Module | None = None
+        self, x: Batch, y: Tensor, plain: nn.Module | None = None, *, further: bool = False
     ) -> tuple[str, float]:
         """Predict from now on in the way that does best on these data.
 
@@ -105,24 +165,56 @@ class Predictor(nn.Module):
         plain
             The same network trained without augmentation; it takes the place of the augmented one
             where no symmetry is worth its price.
+        further
+            Whether averages may also go along some of the `axes` only, and further than training
+            did: a turn that was trained up to some angle may hold all the way round. Not for
+            elements of several factors or with discrete components.
 
         Returns
         -------
         tuple
-            ``"averaged"``, ``"direct"`` or ``"plain"``, and its loss.
+            ``"averaged"``, ``"direct"``, ``"further"`` or ``"plain"``, and its loss.
         """
         losses = {"averaged": self.loss(x, y), "direct": self.loss(x, y, views=0)}
+        reach = self._best_reach(*_first(x, y, _COMPARED)) if further else {}
+        if reach:
+            self.go_further(reach)
+            losses["further"] = self.loss(x, y)
+            self.go_further({})
         if plain is not None:
             own, self.network = self.network, plain
             losses["plain"] = self.loss(x, y, views=0)
             self.network = own
-        # A loss that is not a number must not win.
-        best = min(losses, key=lambda way: losses[way] if losses[way] == losses[way] else math.inf)
-        if best != "averaged":
+        best = min(losses, key=lambda way: _or_never(losses[way]))
+        if best in ("direct", "plain"):
             self.views = 0
+        if best == "further":
+            self.go_further(reach)
         if best == "plain" and plain is not None:
             self.network = plain
         return best, losses[best]
+
+    def _best_reach(self, x: Batch, y: Tensor) -> dict[int, float]:
+        """How far to average along which axes: each by itself, then together, the best first."""
+
+        def loss(reach: Mapping[int, float]) -> float:
+            self.go_further(reach)
+            return _or_never(self.loss(x, y))
+
+        alone = []
+        for number in range(len(self.axes())):
+            tried = {times: loss({number: times}) for times in _REACHES}
+            times = min(tried, key=lambda times: tried[times])
+            alone.append((tried[times], number, times))
+        self.go_further({})
+        reach, least = {}, _or_never(self.loss(x, y, views=0))
+        for _, number, times in sorted(alone):
+            more = {**reach, number: times}
+            found = loss(more)
+            if found < least:
+                reach, least = more, found
+        self.go_further({})
+        return reach
 
     def generators(self) -> Tensor:
         """The generators in the units of the data, (c, d, d)."""
@@ -145,3 +237,12 @@ class Predictor(nn.Module):
 def _as_trained(tensor: Tensor, device: torch.device) -> Tensor:
     """On the device and, if it holds real numbers, in the precision of the network."""
     return tensor.to(device, torch.float32 if tensor.is_floating_point() else tensor.dtype)
+
+
+def _first(x: Batch, y: Tensor, n: int) -> tuple[Batch, Tensor]:
+    return map_tensors(lambda t: t[:n], x), y[:n]
+
+
+def _or_never(loss: float) -> float:
+    """A loss that is not a number must not win."""
+    return math.inf if math.isnan(loss) else loss

@@ -54,7 +54,7 @@ DISCOVERY = (
 IMAGE_DISCOVERY = tuple(one for one in DISCOVERY if one[0] in ("cosine", "projection"))
 NO_VALUE = "–"
 # How a predictor can predict, as results name it.
-_WAYS = ("averaged", "direct", "plain")
+_WAYS = ("averaged", "further", "direct", "plain")
 # Methods that find a generator.
 _FINDERS = ("augerino", "liegan", "liegg", "lieaugmenter-paper", "lieaugmenter")
 # The paper has one task without symmetry, of which there are two readings.
@@ -590,10 +590,12 @@ def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
             said.append(f"{label(method.row)}: {', '.join(counts)}; all averaged {averaged}")
     if not said:
         return []
+    further = "averaged along part of the span and further, "
+    further = further if finished.experiment.own_further else ""
     return [
         "With own settings LieAugmenter predicts in the way that does best on the validation data: "
-        "averaged over elements, directly, or by a plain network that was trained without "
-        "augmentation beside it (its training is not in the seconds). The seeds chose, and "
+        f"averaged over elements, {further}directly, or by a plain network that was trained "
+        "without augmentation beside it (its training is not in the seconds). The seeds chose, and "
         f"averaging would have given: {'; '.join(said)}."
     ]
 

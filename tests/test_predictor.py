@@ -1,0 +1,115 @@
+"""How a trained predictor predicts: which elements it averages over."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lieaugmenter import LieAugmenter, catalogue
+from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.lie.samplers import LearnableRange, Uniform
+
+# A turn and a scaling of the plane.
+TURN_AND_SCALING = torch.stack([catalogue.so(2)[0], torch.eye(2)])
+
+
+class Radius(nn.Module):
+    """The length of a vector, with an error that changes its sign as the vector turns."""
+
+    def __init__(self, error: float) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, x: Tensor) -> Tensor:
+        angle = torch.atan2(x[:, 1], x[:, 0])
+        return (x.norm(dim=1) + self.error * (2 * angle).sin()).unsqueeze(1)
+
+
+# Another basis of the same span.
+MIXED = torch.tensor([[1.0, 1.0], [1.0, -1.0]]).matmul(TURN_AND_SCALING.flatten(1)).view(2, 2, 2)
+
+
+def predictor(
+    error: float, sampler: nn.Module | None = None, basis: Tensor = TURN_AND_SCALING
+) -> Predictor:
+    sampler = Uniform(0.3) if sampler is None else sampler
+    augmenter = LieAugmenter(
+        "vector", 2, output="invariant", n_views=32, basis=basis, sampler=sampler
+    )
+    return Predictor(Radius(error), augmenter)
+
+
+def samples(n: int = 200) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 2, generator=torch.Generator().manual_seed(0))
+    return x, x.norm(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("basis", [TURN_AND_SCALING, MIXED], ids=["pure", "mixed"])
+def test_averages_go_all_the_way_round_where_a_turn_was_trained_over_a_small_angle(
+    basis: Tensor,
+) -> None:
+    model, data = predictor(0.3, basis=basis), samples()
+    direct, averaged = model.loss(*data, views=0), model.loss(*data)
+    way, loss = model.choose_inference(*data, further=True)
+    assert way == "further"
+    assert loss == pytest.approx(model.loss(*data))
+    assert loss < 0.2 * min(direct, averaged)
+    # The scaling is no symmetry.
+    assert list(model.reach) == [0]
+    assert model.reach[0] > 1
+
+
+def test_averages_go_no_further_unless_asked() -> None:
+    model, data = predictor(0.3), samples()
+    assert model.choose_inference(*data)[0] in ("averaged", "direct")
+    assert model.reach == {}
+
+
+def test_nothing_is_averaged_where_the_network_is_right() -> None:
+    model, data = predictor(0.0), samples()
+    assert model.choose_inference(*data, further=True) == ("direct", 0.0)
+    assert model.views == 0
+    assert model.reach == {}
+
+
+def test_axes_of_a_span_turn_first_whatever_its_basis() -> None:
+    for basis in (TURN_AND_SCALING, MIXED):
+        turn, scaling = predictor(0.0, basis=basis).axes()
+        torch.testing.assert_close(turn, -turn.mT)
+        torch.testing.assert_close(scaling, scaling.mT)
+        length = 0.3 * basis.flatten(1).norm(dim=1).mean()
+        torch.testing.assert_close(torch.stack([turn.norm(), scaling.norm()]), length.expand(2))
+
+
+def test_reach_counts_from_the_range() -> None:
+    x, _ = samples()
+    one, other = predictor(0.3), predictor(0.3, LearnableRange(0.6, 2))
+    one.go_further({0: 2.0})
+    other.go_further({0: 1.0})
+    torch.testing.assert_close(one(x), other(x))
+    one.go_further({})
+    torch.testing.assert_close(one(x), predictor(0.3)(x))
+
+
+def test_a_reach_that_gives_no_number_is_not_taken() -> None:
+    class Fragile(Radius):
+        def forward(self, x: Tensor) -> Tensor:
+            # 0 / 0 beyond a length of 4.
+            near = (x.norm(dim=1, keepdim=True) < 4).float()
+            return super().forward(x) * near / near
+
+    augmenter = predictor(0.0).augmenter
+    model, (x, _) = Predictor(Fragile(0.3), augmenter), samples()
+    x = x / x.norm(dim=1, keepdim=True)
+    way, loss = model.choose_inference(x, torch.ones(len(x), 1), further=True)
+    assert (way, list(model.reach)) == ("further", [0])
+    assert loss < 0.2
+
+
+def test_what_goes_further_is_not_saved_as_a_second_basis() -> None:
+    model = predictor(0.3)
+    before = set(model.network.state_dict()) | set(model.augmenter.state_dict())
+    model.go_further({0: 8.0})
+    assert set(model.network.state_dict()) | set(model.augmenter.state_dict()) == before
+    assert torch.equal(model.generators(), TURN_AND_SCALING)
