@@ -67,6 +67,9 @@ def test_demo_on_digits_says_what_it_found_and_writes_a_report(
     assert np.shape(result["generators"]) == (1, 3, 3)
     page = Path(result["report"]).read_text(encoding="utf-8")
     assert "lieaugmenter demo digits --seed 0 --epochs 1" in page
+    # Folders of earlier versions hold this name, and are resumed only where it is the same.
+    parameters = json.loads(Path("runs/demo-digits/config.json").read_text("utf-8"))["parameters"]
+    assert "lieaugmenter.cli._narrow_cnn" in parameters.values()
     code, _, err = call(capsys, "resume", "runs/demo-digits")
     assert code == 0
     assert "finished" in err
@@ -79,6 +82,14 @@ def test_demo_of_something_else_is_answered_with_what_there_is(
     assert code == 2
     assert "two-body" in out + err
     assert "digits" in out + err
+
+
+@pytest.mark.parametrize("missing", ["cyclopts", "rich"])
+def test_without_its_extra_the_command_line_says_how_to_get_it(missing: str) -> None:
+    code = f"import sys; sys.modules['{missing}'] = None; from lieaugmenter.cli import main"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "the command line needs: pip install 'lieaugmenter[cli]'\n"
 
 
 def save_images(folder: str = "tissue", size: tuple[int, int] = (12, 10)) -> None:

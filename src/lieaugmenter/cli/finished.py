@@ -1,0 +1,83 @@
+"""Commands on a finished run: report and export."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from lieaugmenter.cli.answers import answer
+from lieaugmenter.cli.options import Json
+from lieaugmenter.cli.program import app
+from lieaugmenter.export import manifest_of_run, save_manifest
+from lieaugmenter.report.findings import Findings
+from lieaugmenter.report.html import write_report
+from lieaugmenter.runs import RunError, RunFolder, write_atomically
+
+
+@app.command
+def report(
+    run: Path,
+    *,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    json: Json = False,
+) -> int:
+    """Write the report of a finished run again.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    out
+        The .html file; report.html in the run folder unless given.
+    """
+    folder = _finished(run)
+    path = write_report(Findings.load(folder), out or folder.path / "report.html")
+    answer({"report": str(path)}, as_json=json, text=f"report: {path}")
+    return 0
+
+
+@app.command
+def export(
+    run: Path,
+    *,
+    to: Literal["json", "latex", "sympy"] = "json",
+    learned: Annotated[bool, Parameter(negative="")] = False,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    json: Json = False,
+) -> int:
+    """Print what a finished run found in another form, or write it to a file.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    to
+        A manifest in JSON, a table for a LaTeX document, or matrices of SymPy.
+    learned
+        Formulas of the generators as learned, also where the algebra has a name.
+    out
+        The file. A manifest is two: its tensors lie beside it as .safetensors.
+    """
+    manifest = manifest_of_run(_finished(run))
+    content = manifest.export(to, **({"exact": False} if learned and to != "json" else {}))
+    text = jsonlib.dumps(content, indent=2, ensure_ascii=False) if to == "json" else str(content)
+    if out is None:
+        # Not on the console, which would take a name between colons for an emoji.
+        print(jsonlib.dumps({to: text}) if json and to != "json" else text)
+        return 0
+    if to == "json":
+        out = save_manifest(manifest, out)
+    else:
+        write_atomically(out, text + "\n")
+    answer({"export": str(out)}, as_json=json, text=f"export: {out}")
+    return 0
+
+
+def _finished(run: Path) -> RunFolder:
+    folder = RunFolder.open(run)
+    if not folder.finished:
+        raise RunError(f"{run} is not finished; first: lieaugmenter resume {run}")
+    return folder

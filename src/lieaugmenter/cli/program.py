@@ -1,0 +1,91 @@
+"""The program that holds all commands, and how errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import torch
+from cyclopts import App, CycloptsError
+
+import lieaugmenter
+from lieaugmenter.cli.answers import complain
+from lieaugmenter.data.files import DataError
+from lieaugmenter.learning import TrainingDiverged
+from lieaugmenter.learning.distributed import joined
+from lieaugmenter.processes import is_lost_connection, process_count
+from lieaugmenter.runs import RunError, in_short
+
+# Exit codes; 0 is done. A check above its limit:
+ABOVE_LIMIT = 1
+# One message, never a traceback.
+BAD_INPUT = 2
+# Only with --strict.
+INCONCLUSIVE = 3
+# By --time-limit; the same command continues.
+STOPPED = 4
+INTERRUPTED = 130
+
+app = App(
+    name="lieaugmenter",
+    help="Discover the continuous symmetry of a task, with a predictor that respects it.",
+    version=lieaugmenter.__version__,
+    # main() says how to continue.
+    suppress_keyboard_interrupt=False,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code.
+
+    Parameters
+    ----------
+    arguments
+        Words after the program's name; those of the process unless given.
+    """
+    try:
+        with joined():
+            code = app(
+                sys.argv[1:] if arguments is None else list(arguments),
+                exit_on_error=False,
+                result_action="return_value",
+            )
+    except CycloptsError:
+        # cyclopts has printed its message.
+        code = BAD_INPUT
+    except (DataError, RunError, TrainingDiverged, ImportError, ValueError, OSError) as error:
+        # An ImportError says which extra is missing.
+        complain(str(error))
+        code = BAD_INPUT
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        complain(_no_memory(error))
+        code = BAD_INPUT
+    except RuntimeError as error:
+        # How torch says it of the memory of a CPU.
+        if "can't allocate memory" in str(error):
+            complain(_no_memory(error))
+        elif is_lost_connection(error):
+            complain("another process of this run has ended; its message says why")
+        else:
+            raise
+        code = BAD_INPUT
+    except KeyboardInterrupt as stop:
+        complain(str(stop) or "interrupted")
+        code = INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _no_memory(error: Exception) -> str:
+    return f"not enough memory: {in_short(error)}. Try fewer --views, or a smaller data set"
+
+
+def refuse_torchrun(command: str) -> None:
+    """Refuse to run a command of many runs in processes that train together.
+
+    Parameters
+    ----------
+    command
+        Its name.
+    """
+    if process_count() > 1:
+        raise ValueError(f"{command} trains each of its runs in one process: leave out torchrun")

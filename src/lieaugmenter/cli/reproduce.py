@@ -1,0 +1,139 @@
+"""The command that repeats the paper's experiments."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from lieaugmenter.cli.answers import answer, complain
+from lieaugmenter.cli.options import Json
+from lieaugmenter.cli.program import STOPPED, app, refuse_torchrun
+from lieaugmenter.experiments.catalogue import EXPERIMENTS, find_experiment
+from lieaugmenter.experiments.results import summary, write_results
+from lieaugmenter.experiments.runner import Settings, run_method
+from lieaugmenter.learning.engine import TimeIsUp
+from lieaugmenter.runs import WriteError
+
+
+@app.command
+def reproduce(
+    name: str | None = None,
+    *,
+    list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
+    seeds: int | None = None,
+    methods: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    data: Path | None = None,
+    epochs: int | None = None,
+    time_limit: str | None = None,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    device: str = "auto",
+    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("runs/reproduce"),
+    results: Path | None = None,
+    json: Json = False,
+) -> int:
+    """Run one of the paper's experiments, all methods side by side, with the paper's numbers.
+
+    Finished runs are kept and not repeated: the same command continues where it was stopped. Of
+    what is trained one seed at a time (molecules, images) that is in the middle of an epoch;
+    elsewhere the method at hand begins again.
+
+    Parameters
+    ----------
+    name
+        The experiment.
+    list_
+        Show the experiments and their methods.
+    seeds
+        Number of seeds, from 0 on; 3 unless given, 1 for molecules.
+    methods
+        Only these methods.
+    data
+        A file to take the data from (two-body, amplitudes, molecules); else they are generated,
+        or taken from the usual place.
+    epochs
+        Length of every training; the paper's unless given.
+    time_limit
+        Stop training after so long, such as 9m, 1h30m or 90s, with exit code 4; the same command
+        continues. Measuring what is trained by then may take a little longer.
+    quick
+        Little data and few epochs, to see that everything runs; the numbers mean nothing.
+    device
+        auto, cpu or cuda.
+    out
+        Folder of the run folders, one for each experiment, method and seed.
+    results
+        A .json file to collect the results in.
+    """
+    if list_ or name is None:
+        found = {
+            key: [m.name for m in experiment.methods] for key, experiment in EXPERIMENTS.items()
+        }
+        lines = [f"{key}: {EXPERIMENTS[key].title}\n    {', '.join(found[key])}" for key in found]
+        answer(found, as_json=json, text="\n".join(lines))
+        return 0
+    refuse_torchrun("reproduce")
+    experiment = find_experiment(name)
+    chosen = [experiment.method(m) for m in methods] if methods else list(experiment.methods)
+    seeds = experiment.n_seeds if seeds is None else seeds
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds}: at least one is needed")
+    if epochs is not None:
+        if epochs < 1:
+            raise ValueError(f"--epochs {epochs}: at least one is needed")
+        experiment = replace(experiment, epochs=epochs, quick_epochs=epochs, epochs_of={})
+    deadline = None if time_limit is None else time.monotonic() + _seconds(time_limit)
+    settings = Settings(
+        seeds=range(seeds), source=data, quick=quick, device=device, deadline=deadline
+    )
+    folder = out / (f"{name}-quick" if quick else name)
+    task = experiment.task(data, quick)
+    # Before hours of training, not after them.
+    for place in (folder, *([] if results is None else [results.parent])):
+        _make_folder(place)
+    found = []
+    try:
+        for number, method in enumerate(chosen):
+            if number and settings.seconds_left == 0:
+                raise TimeIsUp
+            found += run_method(experiment, method, task, folder, settings, complain)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; what is finished is kept in {folder}, and the same command continues"
+        ) from None
+    except TimeIsUp:
+        complain(f"stopped after {time_limit}; the state is in {folder}, the same command goes on")
+        return STOPPED
+    if results is not None:
+        write_results(experiment, folder, results)
+    answer(
+        {"experiment": name, "folder": str(folder), "results": found},
+        as_json=json,
+        text="\n".join([experiment.title, *summary(experiment, found), f"runs: {folder}"]),
+    )
+    return 0
+
+
+def _seconds(text: str) -> float:
+    """A duration in seconds.
+
+    >>> _seconds("9m"), _seconds("1h30m"), _seconds("90")
+    (540.0, 5400.0, 90.0)
+    """
+    number = r"(\d+(?:\.\d+)?)"
+    found = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s?)?", text.strip())
+    if not text.strip() or found is None:
+        raise ValueError(f"--time-limit {text!r}: give a duration such as 9m, 1h30m or 90s")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError.of(path, error) from None
