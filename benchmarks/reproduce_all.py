@@ -1,92 +1,188 @@
-"""All experiments on vectors, several methods at a time; results go to results/*.json.
+"""Experiments of the paper, several methods and seeds at a time; results go to results/*.json.
 
-The runs are those of `lieaugmenter reproduce`, and finished ones are not repeated. On a GPU the
-networks are so small that a dozen processes share it well (start the CUDA MPS daemon first).
+The runs are those of `lieaugmenter reproduce`, and finished ones are not repeated. At a limit
+trainings stop with a checkpoint, and the same command goes on. On a GPU many small networks share
+the device well (start the CUDA MPS daemon first); large ones only take turns. Results in a file
+that are not among the runs are kept where the settings are the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import shutil
 import time
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.catalogue import EXPERIMENTS
-from lieaugmenter.experiments.results import write_results
+from lieaugmenter.experiments.results import collect, read_results
 from lieaugmenter.experiments.runner import Settings, run_method
-from lieaugmenter.runs import RunError
+from lieaugmenter.experiments.spec import Experiment, Method
+from lieaugmenter.learning.engine import TimeIsUp
+from lieaugmenter.runs import RunError, check_same, write_json
 
 # Relative costs, so that the longest runs start first.
 _COST = {"liegan": 4.0, "augerino": 3.0, "emlp": 2.0, "trivial": 0.3, "trivial-paper": 0.3}
 # The paper has one reading of this task; the other is run for the methods that say most about it.
 _FEW = ("trivial", "trivial-paper", "oracle", "lieaugmenter", "lieaugmenter-paper")
+# Seeds that are trained by themselves have folders of their own until they are finished, because a
+# method's folder belongs to one process at a time.
+_APART = "seeds"
+# Measuring what is trained comes on top of the limit.
+_GRACE = 30.0
 
 
-def jobs(names: list[str]) -> list[tuple[str, str]]:
-    """Experiments and methods, the longest first."""
-    found = [
-        (EXPERIMENTS[name].epochs * _COST.get(method.kind, 1.0), name, method.name)
-        for name in names
-        for method in EXPERIMENTS[name].methods
-        if name != "no-symmetry-deviation" or method.kind in _FEW
-    ]
-    return [(name, method) for _, name, method in sorted(found, reverse=True)]
+@dataclass(frozen=True)
+class Job:
+    """Some seeds of a method."""
+
+    experiment: str
+    method: str
+    seeds: tuple[int, ...]
+    apart: bool
+
+    def folder(self, out: Path) -> Path:
+        """Where the experiment's runs go."""
+        return (
+            out / _APART / str(self.seeds[0]) / self.experiment
+            if self.apart
+            else out / self.experiment
+        )
+
+    def __str__(self) -> str:
+        return f"{self.experiment} {self.method}, seeds {', '.join(map(str, self.seeds))}"
 
 
-def run(name: str, method: str, arguments: argparse.Namespace) -> tuple[str, float]:
+def jobs(names: list[str], methods: list[str] | None, seeds: int) -> list[Job]:
+    """The longest first; a stack of seeds is one job, seeds by themselves are one each."""
+    known = {method.name for name in names for method in EXPERIMENTS[name].methods}
+    unknown = sorted(set(methods or ()) - known)
+    if unknown:
+        raise SystemExit(f"no method {', '.join(unknown)}; choose from {', '.join(sorted(known))}")
+    found: list[tuple[float, Job]] = []
+    for experiment, method in _chosen(names, methods):
+        stacked = experiment.stacked and not experiment.prune
+        groups = [tuple(range(seeds))] if stacked else [(seed,) for seed in range(seeds)]
+        cost = experiment.epochs * _COST.get(method.kind, 1.0)
+        found += [(cost, Job(experiment.name, method.name, g, not stacked)) for g in groups]
+    return [job for _, job in sorted(found, key=lambda pair: -pair[0])]
+
+
+def _chosen(names: list[str], methods: list[str] | None) -> Iterator[tuple[Experiment, Method]]:
+    for name in names:
+        experiment = EXPERIMENTS[name]
+        for method in experiment.methods:
+            asked = method.name in methods if methods else True
+            if asked and (name != "no-symmetry-deviation" or method.kind in _FEW):
+                yield experiment, method
+
+
+@functools.cache
+def _task(name: str, source: Path | None, quick: bool) -> Task:
+    return EXPERIMENTS[name].task(source, quick)
+
+
+def run(job: Job, arguments: argparse.Namespace, end: float) -> str:
+    """Train and measure; how it ended, for people."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    experiment = EXPERIMENTS[name]
-    source = arguments.data if name.startswith("two-body") else None
+    experiment = EXPERIMENTS[job.experiment]
+    if arguments.epochs:
+        experiment = replace(experiment, epochs=arguments.epochs, epochs_of={})
+    source = arguments.data if job.experiment.startswith("two-body") else None
+    left, started = end - time.time(), time.monotonic()
+    if left <= 0:
+        return "not begun"
     settings = Settings(
-        seeds=range(arguments.seeds),
+        seeds=job.seeds,
         source=source,
         quick=arguments.quick,
         device=arguments.device,
         progress=False,
+        deadline=started + left,
     )
-    started = time.monotonic()
-    task = experiment.task(source, arguments.quick)
-    run_method(experiment, experiment.method(method), task, arguments.out / name, settings)
-    return f"{name} {method}", time.monotonic() - started
+    task = _task(job.experiment, source, arguments.quick)
+    try:
+        run_method(
+            experiment, experiment.method(job.method), task, job.folder(arguments.out), settings
+        )
+    except TimeIsUp:
+        return "stopped at the limit"
+    return f"{time.monotonic() - started:.0f} s"
 
 
-def _outcome(future: Future[tuple[str, float]]) -> str:
-    """What was run and for how long; a failure is told, and does not stop the others."""
+def _outcome(future: Future[str]) -> str:
+    """How a job ended; a failure is told, and does not stop the others."""
     error = future.exception()
-    if error is not None:
-        return f"failed: {error}"
-    what, seconds = future.result()
-    return f"{what}, {seconds:.0f} s"
+    return future.result() if error is None else f"failed: {error!r}"
+
+
+def _gather(out: Path) -> None:
+    """Put the finished runs of seeds that were apart beside the others."""
+    for path in sorted((out / _APART).glob("*/*/*/seed-*/result.json")):
+        run_folder = path.parent
+        target = out.joinpath(*run_folder.parts[-3:])
+        if not target.exists():
+            shutil.copytree(run_folder, target)
+
+
+def _with_others(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The results, and those of the file that are of other methods and seeds."""
+    if not path.exists():
+        return content
+    before = read_results(path)
+    alike = {key: value for key, value in before["settings"].items() if key != "workers"}
+    check_same(path, alike, {key: content["settings"].get(key) for key in alike})
+    order = list(EXPERIMENTS[content["experiment"]].methods)
+    names = [method.name for method in order]
+    runs = {(r["method"], r["seed"]): r for r in (*before["results"], *content["results"])}
+    ordered = sorted(runs, key=lambda key: (names.index(key[0]), key[1]))
+    workers = max(content["settings"]["workers"], before["settings"].get("workers", 1))
+    return {
+        **content,
+        "settings": {**content["settings"], "workers": workers},
+        "results": [runs[key] for key in ordered],
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(EXPERIMENTS))
+    parser.add_argument("--methods", nargs="+", help="only these; all of them unless given")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, help="length of every training")
     parser.add_argument("--data", type=Path, help="the two-body reference file")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--limit", type=float, help="seconds after which no result is waited for")
+    parser.add_argument("--limit", type=float, default=86_400.0, help="seconds of training")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"))
     parser.add_argument("--results", type=Path, default=Path("results"))
     arguments = parser.parse_args()
+    end = time.time() + arguments.limit
+    todo = jobs(arguments.names, arguments.methods, arguments.seeds)
     pool = ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn"))
-    futures = [pool.submit(run, *job, arguments) for job in jobs(arguments.names)]
+    futures = {pool.submit(run, job, arguments, end): job for job in todo}
     try:
-        for number, future in enumerate(as_completed(futures, arguments.limit), 1):
-            print(f"{number}/{len(futures)} {_outcome(future)}", flush=True)
+        for number, future in enumerate(as_completed(futures, arguments.limit + _GRACE), 1):
+            print(f"{number}/{len(futures)} {futures[future]}: {_outcome(future)}", flush=True)
     except TimeoutError:
-        print("stopped at the limit; the same command continues", flush=True)
+        print("some are still being measured and are left; the same command continues", flush=True)
+    _gather(arguments.out)
     for name in arguments.names:
+        path = arguments.results / f"{name}.json"
         try:
-            folder, path = arguments.out / name, arguments.results / f"{name}.json"
-            write_results(EXPERIMENTS[name], folder, path, arguments.workers)
+            content = collect(EXPERIMENTS[name], arguments.out / name, arguments.workers)
+            write_json(path, _with_others(content, path))
         except RunError as error:
             print(error)
     pool.shutdown(wait=False, cancel_futures=True)

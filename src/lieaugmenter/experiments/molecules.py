@@ -52,6 +52,7 @@ def _qm9(name: str, orbital: str) -> Experiment:
         name=f"qm9-{name}",
         title=f"Molecules of QM9, energy of the {orbital} orbital",
         task=_orbital(name),
+        data="qm9",
         methods=tuple(Method(kind) for kind in _KINDS),
         objective=_PAPER,
         range=3.0,

@@ -163,7 +163,7 @@ def _configuration(
         "own_views": experiment.own_views,
         "liegan": asdict(experiment.liegan(method)) if method.kind in _PUBLISHED else None,
         "objective": asdict(objective_of(experiment, method)),
-        "source": settings.source.name if settings.source else "generated",
+        "source": settings.source.name if settings.source else experiment.data,
     }
 
 

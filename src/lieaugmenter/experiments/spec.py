@@ -110,6 +110,8 @@ class Experiment:
         On the command line, and for readers.
     task
         Makes the data: from a file or folder if one is given, small for a quick run.
+    data
+        What the data are called that are taken where none are given.
     methods
         In the order of the paper's table.
     objective, range
@@ -212,6 +214,7 @@ class Experiment:
     fallback: bool = True
     own_start: bool = False
     own_nimble: bool = False
+    data: str = "generated"
     n_seeds: int = 3
     save_every: float | None = None
     quick_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

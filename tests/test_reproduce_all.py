@@ -1,0 +1,90 @@
+"""Many runs side by side: what is one job, and what becomes of results that are there already."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lieaugmenter.experiments.catalogue import EXPERIMENTS
+from lieaugmenter.runs import RunError, write_json
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+try:
+    from benchmarks import reproduce_all
+finally:
+    sys.path.pop(0)
+
+SETTINGS: dict[str, Any] = {
+    "quick": True, "epochs": 20, "batch_size": 128, "lr": 1e-3, "hidden": [128], "n_views": 4,
+    "range": 0.3, "source": "generated", "workers": 2,
+}  # fmt: skip
+
+
+def content(*runs: tuple[str, int, float], **settings: Any) -> dict[str, Any]:
+    results = [{"method": method, "seed": seed, "mse": mse} for method, seed, mse in runs]
+    shared = {"experiment": "pair-mass", "title": "", "environment": {}}
+    return {**shared, "settings": {**SETTINGS, **settings}, "results": results}
+
+
+def test_a_stack_is_one_job_and_seeds_by_themselves_are_one_each() -> None:
+    stacked = reproduce_all.jobs(["two-body"], ["trivial"], 3)
+    assert [job.seeds for job in stacked] == [(0, 1, 2)]
+    alone = reproduce_all.jobs(["pair-mass"], ["trivial"], 3)
+    assert [job.seeds for job in alone] == [(0,), (1,), (2,)]
+    folders = {job.folder(Path("out")) for job in alone}
+    assert len(folders) == 3  # a folder belongs to one process at a time
+
+
+def test_the_longest_jobs_come_first() -> None:
+    found = reproduce_all.jobs(["rotated-mnist"], None, 1)
+    assert found[0].method == "liegan"
+    assert found[-1].method.startswith("trivial")
+
+
+def test_an_unknown_method_is_answered_with_the_right_ones() -> None:
+    with pytest.raises(SystemExit, match=r"no method trivail; choose from .*trivial"):
+        reproduce_all.jobs(["pair-mass"], ["trivail"], 1)
+
+
+def test_results_of_other_methods_and_seeds_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "pair-mass.json"
+    write_json(path, content(("trivial", 0, 1.0), ("lieaugmenter", 0, 3.0), workers=9))
+    new = content(("lieaugmenter", 0, 2.0), ("trivial", 1, 4.0))
+    found = reproduce_all._with_others(new, path)
+    assert [(r["method"], r["seed"], r["mse"]) for r in found["results"]] == [
+        ("trivial", 0, 1.0), ("trivial", 1, 4.0), ("lieaugmenter", 0, 2.0)
+    ]  # fmt: skip
+    assert found["settings"]["workers"] == 9
+
+
+def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "pair-mass.json"
+    write_json(path, content(("trivial", 0, 1.0), epochs=40))
+    with pytest.raises(RunError, match="epochs: 40 then, 20 now"):
+        reproduce_all._with_others(content(("trivial", 1, 4.0)), path)
+
+
+def test_nothing_is_begun_after_the_limit_and_the_same_call_continues(tmp_path: Path) -> None:
+    (job,) = reproduce_all.jobs(["pair-mass"], ["trivial"], 1)
+    arguments = argparse.Namespace(
+        epochs=1, data=None, quick=True, device="cpu", out=tmp_path / "runs"
+    )
+    assert reproduce_all.run(job, arguments, time.time() - 1) == "not begun"
+    assert not (tmp_path / "runs").exists()
+    assert reproduce_all.run(job, arguments, time.time() + 0.01) == "stopped at the limit"
+    assert reproduce_all.run(job, arguments, time.time() + 600).endswith(" s")
+    reproduce_all._gather(tmp_path / "runs")
+    assert (tmp_path / "runs" / "pair-mass" / "trivial" / "seed-0" / "result.json").exists()
+
+
+def test_experiments_on_published_data_name_them() -> None:
+    named = {name: experiment.data for name, experiment in EXPERIMENTS.items()}
+    assert named["rotated-mnist-ablations"] == "mnist"
+    assert named["histology-vit"] == "colorectal5_64px_all.npz"
+    assert named["qm9-homo"] == "qm9"
+    assert named["amplitudes"] == "generated"
