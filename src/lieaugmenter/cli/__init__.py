@@ -11,8 +11,6 @@ except ImportError:
 # Imported for their commands, which they add to the app.
 from lieaugmenter.cli import finished, questions, reproduce, sweep, training
 
-# Run folders name it as a part of this package.
-from lieaugmenter.cli.demos import _narrow_cnn as _narrow_cnn
 from lieaugmenter.cli.program import ABOVE_LIMIT as ABOVE_LIMIT
 from lieaugmenter.cli.program import BAD_INPUT as BAD_INPUT
 from lieaugmenter.cli.program import INCONCLUSIVE as INCONCLUSIVE

@@ -110,10 +110,6 @@ def _narrow_cnn(in_shape: tuple[int, int, int], out_shape: tuple[int]) -> CNN:
     return CNN(in_shape, out_shape[0], width=16)
 
 
-# Run folders know it by this name, and are resumed only while the name stays.
-_narrow_cnn.__module__ = "lieaugmenter.cli"
-
-
 def _digit_findings(fitted: Any, task: Task, request: dict[str, Any]) -> Findings:
     assert task.generator is not None
     x, y = task.x_test.numpy(), task.y_test.numpy()
