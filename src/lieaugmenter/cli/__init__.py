@@ -10,7 +10,6 @@ except ImportError:
 
 # Imported for their commands, which they add to the app.
 from lieaugmenter.cli import finished, questions, reproduce, sweep, training
-
 from lieaugmenter.cli.program import ABOVE_LIMIT as ABOVE_LIMIT
 from lieaugmenter.cli.program import BAD_INPUT as BAD_INPUT
 from lieaugmenter.cli.program import INCONCLUSIVE as INCONCLUSIVE
