@@ -26,7 +26,7 @@ from lieaugmenter.discovery import (
     likeliest,
     team_network,
 )
-from lieaugmenter.estimators import _untrained
+from lieaugmenter.estimators.building import untrained
 from lieaugmenter.nets import MLP
 
 VECTOR, INVARIANT = VectorAction(3), InvariantAction()
@@ -424,7 +424,7 @@ def test_teams_share_nothing_that_a_given_network_has_learned() -> None:
     """What it knew before, both teams would agree on."""
     network = MLP((2,), (1,), hidden=(8,))
     before = [parameter.detach().clone() for parameter in network.parameters()]
-    fresh = _untrained(copy.deepcopy(network))
+    fresh = untrained(copy.deepcopy(network))
     pairs = zip(fresh.parameters(), before, strict=True)
     assert not any(torch.equal(new, old) for new, old in pairs)
 

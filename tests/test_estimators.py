@@ -478,7 +478,7 @@ def test_an_algebra_that_cannot_be_named_does_not_lose_the_training(
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr("lieaugmenter.estimators.identify", refuse)
+    monkeypatch.setattr("lieaugmenter.estimators.judging.identify", refuse)
     with pytest.warns(UserWarning, match="could not be named"):
         model = SymmetryRegressor(output="invariant", epochs=1, random_state=0).fit(*ring_of(60))
     assert model.identity_ is None

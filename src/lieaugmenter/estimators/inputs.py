@@ -1,0 +1,117 @@
+"""X and y as they are given: what is refused, what is warned of, and the names of columns."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import validate_data
+
+from lieaugmenter.actions import Action, ImageAction
+from lieaugmenter.data.checkup import Note, non_finite_message
+from lieaugmenter.estimators.settings import Settings
+from lieaugmenter.lie.basis import LARGEST_DIM, is_closed
+
+
+def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
+    """X as an array of finite numbers; `reset` lets scikit-learn note its columns."""
+    image = settings.action == "image" or isinstance(settings.action, ImageAction)
+    checked = np.asarray(
+        validate_data(
+            settings,
+            x,
+            reset=reset,
+            allow_nd=True,
+            ensure_all_finite=False,
+            dtype=[np.float32, np.float64],
+        )
+    )
+    message = non_finite_message(checked, names_of_columns(settings, checked.shape))
+    if message:
+        raise ValueError(message)
+    if not image and checked.shape[-1] > LARGEST_DIM and not isinstance(settings.action, Action):
+        raise ValueError(
+            f"X has {checked.shape[-1]} features: action='vector' would learn "
+            f"{checked.shape[-1] ** 2:,} entries per generator (at most {LARGEST_DIM} features "
+            f"are supported). Use action='image' for pixels, or points of a small dimension"
+        )
+    return checked
+
+
+def names_of_columns(settings: Settings, shape: tuple[int, ...]) -> list[str] | None:
+    """Names of the columns of a table X; None for samples of more axes."""
+    return names_of_axes(settings, shape[-1]) if len(shape) == 2 else None
+
+
+def names_of_axes(settings: Settings, count: int) -> list[str]:
+    """Names of the numbers on the last axis of X: given, those of the table, or made up."""
+    given = settings.feature_names
+    if given is None:
+        given = getattr(settings, "feature_names_in_", None)
+    if given is not None:
+        if len(given) != count:
+            raise ValueError(f"feature_names has {len(given)} names, X has {count} columns")
+        return [str(name) for name in given]
+    return [f"x{i + 1}" for i in range(count)]
+
+
+def numeric_target(y: Any) -> np.ndarray:
+    """The targets of a regression, as numbers."""
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    target = np.asarray(y)
+    if target.dtype.kind in "OUS":
+        try:
+            target = target.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"y holds {target.dtype} values that are no numbers; for labels use "
+                f"SymmetryClassifier"
+            ) from None
+    if target.dtype.kind == "c":
+        raise ValueError("Complex data not supported: y is complex")
+    return without_column(target).astype(np.float64)
+
+
+def without_column(y: np.ndarray) -> np.ndarray:
+    """(N, 1) as (N,), with the warning that scikit-learn's users know."""
+    if y.ndim != 2 or y.shape[1] != 1:
+        return y
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected",
+        DataConversionWarning,
+        stacklevel=4,
+    )
+    return y.ravel()
+
+
+def check_same_length(x: np.ndarray, y: np.ndarray) -> None:
+    """Refuse targets that are more or fewer than the samples."""
+    if len(x) != len(y):
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: X has {len(x)} rows, "
+            f"y has {len(y)}"
+        )
+
+
+def may_mix_freely(settings: Settings) -> bool:
+    """Whether every feature may mix with every other."""
+    return settings.blocks is None and settings.mask is None
+
+
+def warn_of_oddities(settings: Settings, notes: list[Note]) -> None:
+    """Say what looks odd in the data, and in the mask."""
+    for note in notes:
+        if note.level == "warning":
+            warnings.warn(note.text, stacklevel=4)
+    mask = None if settings.mask is None else torch.as_tensor(np.asarray(settings.mask)).float()
+    square = mask is not None and mask.ndim == 2 and mask.shape[0] == mask.shape[1]
+    if mask is not None and square and not is_closed(mask):
+        warnings.warn(
+            "Brackets of generators that the mask allows leave the mask: the group may be "
+            "larger than the mask lets you see.",
+            stacklevel=4,
+        )

@@ -1,0 +1,126 @@
+"""What an estimator is told: parameters, which it keeps as they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+
+from lieaugmenter.actions import Action
+from lieaugmenter.learning import Objective
+
+
+class Settings(BaseEstimator):
+    """The parameters of both estimators; see `SymmetryRegressor` for what they mean."""
+
+    def __init__(
+        self,
+        network: str | nn.Module | Callable[..., nn.Module] = "auto",
+        *,
+        action: str | Action = "vector",
+        output: str | Action = "invariant",
+        n_generators: int | str = 1,
+        blocks: Sequence[int] | None = None,
+        mask: Any = None,
+        hidden: Sequence[int] = (128, 128, 128),
+        n_views: int = 10,
+        range: float | None = None,
+        sampler: str = "uniform",
+        warmup: float | None = None,
+        objective: Objective | None = None,
+        scale: bool = True,
+        epochs: int | None = None,
+        batch_size: int = 64,
+        lr: float = 1e-3,
+        schedule: str = "cosine",
+        precision: str = "float32",
+        validation: float = 0.2,
+        n_seeds: int = 1,
+        device: str = "auto",
+        random_state: Any = None,
+        run_directory: str | Path | None = None,
+        feature_names: Sequence[str] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.network = network
+        self.action = action
+        self.output = output
+        self.n_generators = n_generators
+        self.blocks = blocks
+        self.mask = mask
+        self.hidden = hidden
+        self.n_views = n_views
+        self.range = range
+        self.sampler = sampler
+        self.warmup = warmup
+        self.objective = objective
+        self.scale = scale
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.schedule = schedule
+        self.precision = precision
+        self.validation = validation
+        self.n_seeds = n_seeds
+        self.device = device
+        self.random_state = random_state
+        self.run_directory = run_directory
+        self.feature_names = feature_names
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def check_settings(settings: Settings, x_shape: tuple[int, ...], y_shape: tuple[int, ...]) -> None:
+    """Refuse what cannot be meant for data of these shapes, the number of samples included."""
+    given = settings.n_generators
+    if given != "auto" and (not isinstance(given, int | np.integer) or given < 1):
+        raise ValueError(f"n_generators={given!r}: give a number of at least 1, or 'auto'")
+    if settings.epochs is not None and settings.epochs < 1:
+        raise ValueError(f"epochs={settings.epochs}: at least one is needed")
+    if not 0 < settings.validation < 1:
+        raise ValueError(f"validation={settings.validation}: give a fraction between 0 and 1")
+    if settings.n_seeds < 1:
+        raise ValueError(f"n_seeds={settings.n_seeds}: at least one training run is needed")
+    same = settings.output == "same"
+    if same and y_shape != x_shape:
+        columns = 1 if len(y_shape) == 1 else y_shape[-1]
+        raise ValueError(
+            f"output='same' needs y with {x_shape[-1]} columns to transform with X, in shape "
+            f"{x_shape}; y has {columns} in shape {y_shape}. For a scalar target use "
+            f"output='invariant'"
+        )
+
+
+def recorded(settings: Settings) -> dict[str, Any]:
+    """Settings as JSON can hold them; modules and functions as their description."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Objective):
+            return asdict(value)
+        if isinstance(value, np.ndarray | Tensor):
+            return value.tolist()
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if callable(value) and not isinstance(value, nn.Module):
+            # By name: an address would differ in the process that resumes.
+            return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value)}"
+        return str(value)
+
+    # Where the run lies and how much it talks does not change what it is.
+    left_out = ("run_directory", "verbose")
+    parameters = settings.get_params(deep=False)
+    return {name: plain(value) for name, value in parameters.items() if name not in left_out}

@@ -1,0 +1,237 @@
+"""What an estimator is fitted on: data in two parts, how elements act on them, and scales."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lieaugmenter.actions import Action, AffineAction, InvariantAction
+from lieaugmenter.data.checkup import Moments, Survey
+from lieaugmenter.estimators.settings import Settings
+from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.learning.streams import Reservoir, Stream, hashes
+from lieaugmenter.runs import fingerprint
+
+# Held-out samples of a stream, at most: they are kept in memory.
+_HELD_OUT = 20_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """The data of a fit, how elements act on them, and how they are scaled.
+
+    What is held out is in memory; what is trained on may be a stream. `data` identifies all of it.
+    """
+
+    train: tuple[Tensor, Tensor] | Stream
+    held_out: tuple[Tensor, Tensor]
+    action: Action
+    output: Action
+    scales: dict[str, Any]
+    classes: int
+    n_samples: int
+    data: dict[str, Any]
+
+    @property
+    def n_train(self) -> int:
+        """Samples to train on."""
+        return self.train.count if isinstance(self.train, Stream) else len(self.train[1])
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of a sample and of an output."""
+        x, y = self.held_out
+        out_shape = (self.classes,) if self.classes else tuple(y.shape[1:]) or (1,)
+        return tuple(x.shape[1:]), out_shape
+
+    def scaled_train(self, predictor: Predictor) -> tuple[Tensor, Tensor] | Stream:
+        """What is trained on, as the network sees it."""
+        if isinstance(self.train, Stream):
+            return self.train.map(lambda x, y: scaled(predictor, (x, y)))
+        return scaled(predictor, self.train)
+
+
+def scaled(predictor: Predictor, data: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets as the network sees them."""
+    return predictor.scale_x(data[0]), predictor.scale_y(data[1])
+
+
+# -- arrays ----------------------------------------------------------------------------------------
+
+
+def task_of_arrays(
+    settings: Settings, x: np.ndarray, y: np.ndarray, *, classes: int, seed: int
+) -> Task:
+    """The task of arrays that were checked; labels are numbers from 0 on."""
+    action = make_action(settings.action, x.shape[-1])
+    output = make_output(settings.output, action)
+    inputs = torch.from_numpy(np.ascontiguousarray(x)).float()
+    targets = torch.from_numpy(np.ascontiguousarray(y))
+    targets = targets.long() if classes else targets.float()
+    action.check(inputs)
+    sizes = None
+    if not classes:
+        sizes = _TargetSizes(targets.mean(0), targets.std(0, correction=0), _size(targets))
+    train, held_out = _split(len(inputs), settings.validation, seed)
+    return Task(
+        train=(inputs[train], targets[train]),
+        held_out=(inputs[held_out], targets[held_out]),
+        action=action,
+        output=output,
+        scales=_scales(settings, _size(inputs), sizes, action, output),
+        classes=classes,
+        n_samples=len(inputs),
+        data=fingerprint(x, y),
+    )
+
+
+def _split(n: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices to train on and to hold out; with very few samples both are all of them."""
+    held = round(n * fraction)
+    if held < 2 or n - held < 2:
+        everything = torch.arange(n)
+        return everything, everything
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[held:], order[:held]
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is known of a stream once all of it was read.
+
+    Attributes
+    ----------
+    survey
+        What there is.
+    x, y, keys
+        A random part that is kept in memory, in the order of its hashes, and these.
+    digest
+        What identifies the whole.
+    """
+
+    survey: Survey
+    x: Tensor
+    y: Tensor
+    keys: np.ndarray
+    digest: dict[str, Any]
+
+    def held_out(self, fraction: float) -> int:
+        """How many samples are held out."""
+        count = self.survey.count
+        held = min(round(fraction * count), len(self.y))
+        if held < 2 or count - held < 2:
+            raise ValueError(f"the stream has {count} samples: too few to hold some out")
+        return held
+
+
+def read_once(stream: Stream, seed: int, feature_names: Sequence[str] | None) -> Reading:
+    """Read everything once: what there is, a random part to keep, and what identifies it."""
+    survey, total = Survey(), 0
+    reservoir = Reservoir(_HELD_OUT, seed=seed)
+    for x, y in stream.pieces():
+        if not isinstance(x, Tensor):
+            raise ValueError(
+                f"the stream yields inputs of type {type(x).__name__}; the estimators take one "
+                f"tensor (with fit() and an action of your own they may be a dict or tuple)"
+            )
+        keys = hashes(x, y, seed)
+        survey.add(x.numpy(), y.numpy())
+        reservoir.add(x, y, keys)
+        # A sum, so that the order of reading does not matter.
+        total = (total + int(keys.sum(dtype=np.uint64))) % 2**64
+    if not survey.count:
+        raise ValueError("the stream has no samples: there is nothing to learn from")
+    names = None if feature_names is None else list(feature_names)
+    for error in survey.errors(names if len(survey.sample_shape) == 1 else None):
+        raise ValueError(error.text)
+    digest = {
+        "sha256": hashlib.sha256(f"{seed} {survey.count} {total}".encode()).hexdigest(),
+        "x_shape": [survey.count, *survey.sample_shape],
+        "y_shape": [survey.count, *survey.y_shape],
+    }
+    kept_x, kept_y = reservoir.settle()
+    return Reading(survey, kept_x.float(), kept_y, reservoir.keys, digest)
+
+
+def task_of_stream(
+    settings: Settings,
+    stream: Stream,
+    reading: Reading,
+    encoded: Callable[[Tensor], Tensor],
+    *,
+    held: int,
+    classes: int,
+    seed: int,
+) -> Task:
+    """The task of a stream that was read once, of which the first `held` kept are held out.
+
+    `encoded` makes its targets what the network learns.
+    """
+    survey = reading.survey
+    action = make_action(settings.action, survey.sample_shape[-1])
+    output = make_output(settings.output, action)
+    action.check(reading.x)
+    sizes = None if classes else _TargetSizes.of(survey.y_moments)
+    last = reading.keys[held - 1]
+    return Task(
+        train=stream.where(lambda keys: keys > last, seed).map(
+            lambda x, y: (x.float(), encoded(y))
+        ),
+        held_out=(reading.x[:held], encoded(reading.y[:held])),
+        action=action,
+        output=output,
+        scales=_scales(settings, survey.x_moments.size, sizes, action, output),
+        classes=classes,
+        n_samples=survey.count,
+        data=reading.digest | {"read": "piece by piece", "held_out": held},
+    )
+
+
+# -- scales ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _TargetSizes:
+    """Mean and spread of each target, and the root mean square of all."""
+
+    mean: Tensor
+    spread: Tensor
+    size: float
+
+    @classmethod
+    def of(cls, moments: Moments) -> _TargetSizes:
+        mean, spread = (torch.as_tensor(v).float() for v in (moments.mean, moments.spread))
+        return cls(mean, spread, moments.size)
+
+
+def _scales(
+    settings: Settings, x_size: float, y: _TargetSizes | None, action: Action, output: Action
+) -> dict[str, Any]:
+    """One number for X. Targets that move share it or have one of their own; others are
+    standardised column by column; labels have no size.
+    """
+    if not settings.scale:
+        return {}
+    x_scale = 1.0 if isinstance(settings.action, Action) else x_size or 1.0
+    if y is None:
+        return {"x_scale": x_scale}
+    if isinstance(output, InvariantAction):
+        spread = torch.where(y.spread > 0, y.spread, torch.ones_like(y.spread))
+        return {"x_scale": x_scale, "y_scale": spread, "y_shift": y.mean}
+    shared = output is action or isinstance(output, AffineAction)
+    return {"x_scale": x_scale, "y_scale": x_scale if shared else y.size or 1.0}
+
+
+def _size(values: Tensor) -> float:
+    size = float(values.double().square().mean().sqrt())
+    return size if size > 0 else 1.0

@@ -1,0 +1,98 @@
+"""Words for people: the result in two sentences, and as the table that is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lieaugmenter.analysis.identify import Identity
+from lieaugmenter.analysis.verdict import Verdict
+
+
+def sentence_of_one(
+    verdict: Verdict, identity: Identity | None, *, generators: int, samples: int
+) -> str:
+    """What a predictor says about a given number of generators it was trained with."""
+    many = generators > 1
+    return (
+        f"On {samples} samples, {generators} generator{'s' if many else ''} of a "
+        f"continuous symmetry {'were' if many else 'was'} learned together with a "
+        f"predictor; on held-out data the predictor's Lie derivative along "
+        f"{'them' if many else 'it'} is {verdict.defect:.2g} of that along a random "
+        f"direction (95 % upper bound {verdict.upper:.2g}), and it explains "
+        f"{verdict.quality:.3g} of the variation. {_named(identity, generators)}Only the identity "
+        f"component was tested. The verdict is {verdict.outcome}."
+    )
+
+
+def sentence_of_teams(
+    verdict: Verdict, identity: Identity | None, *, generators: int, samples: int
+) -> str:
+    """What two teams of predictors say about how many generators there are."""
+    start = f"On {samples} samples"
+    if verdict.outcome == "certified":
+        return (
+            f"{start}, a continuous symmetry of dimension {verdict.dimension} is certified: "
+            f"{_measured_by_teams(verdict)}. {_named(identity, generators)}"
+            f"{_until(verdict.holds_until)}"
+            + (f" Its group is {verdict.components}." if verdict.components else "")
+        )
+    if verdict.outcome == "refuted":
+        return (
+            f"{start} there is no continuous symmetry among those that the action can "
+            f"express: {_measured_by_teams(verdict)}."
+        )
+    return (
+        f"{start} it cannot be told whether there is a continuous symmetry: "
+        f"{_measured_by_teams(verdict)}."
+    )
+
+
+def _measured_by_teams(verdict: Verdict) -> str:
+    teams = f"two teams of predictors trained on disjoint halves explain {verdict.quality:.4f}"
+    if verdict.defect is None:
+        return f"{teams} of the held-out variation, and have nothing in common"
+    whose = "of the span" if verdict.dimension else "of the best direction"
+    return (
+        f"{teams} of the held-out variation, and the defect {whose} is {verdict.defect:.2g} "
+        f"(95 % upper bound {verdict.upper:.2g}; 0 for a symmetry, about 1 for an arbitrary "
+        f"direction)"
+    )
+
+
+def _named(identity: Identity | None, generators: int) -> str:
+    if identity is None or not identity.named:
+        return ""
+    span = "They span" if generators > 1 else "It spans"
+    return f"{span} {identity.description or identity.name}. "
+
+
+def _until(reached: Sequence[float | None]) -> str:
+    """How far generators hold, in a sentence."""
+    if not reached:
+        return ""
+    known = [until for until in reached if until is not None]
+    if len(known) < len(reached):
+        return "Large elements move samples to where there are no data, and were not judged."
+    return f"It holds for coefficients up to {min(known):.3g}, the largest that were judged."
+
+
+def lines_of_table(rows: list[dict[str, Any]], agreement: str) -> list[str]:
+    """The table of dimensions under its heads; `agreement` says between whom that is."""
+    header = (
+        f"{'dim':>7}  {'held-out loss':>13}  {'defect':>8}  {'95 % upper':>10}  "
+        f"{'closure':>8}  {agreement:>6}"
+    )
+    lines = [header]
+    for row in rows:
+        mark = ">>" if row["chosen"] else ""
+        lines.append(
+            f"{mark:>2}{row['dimension']:>5}  {_shown(row['validation_loss'], '.4g'):>13}  "
+            f"{_shown(row['defect']):>8}  {_shown(row['upper']):>10}  "
+            f"{_shown(row['closure']):>8}  {_shown(row['seed_agreement']):>6}"
+        )
+    return lines
+
+
+def _shown(value: float | None, form: str = ".3f") -> str:
+    return "–" if value is None else format(value, form)
