@@ -61,22 +61,53 @@ def stacked_rows(content: dict[str, Any]) -> list[str]:
     ]
 
 
-def digit_rows(experiment: str, what: str, paper: str) -> list[str]:
+def runs_of(experiment: str, method: str = "lieaugmenter") -> list[dict[str, Any]]:
+    """The finished runs of a method with own settings, in results/."""
     path = HERE.parent / "results" / f"{experiment}.json"
-    if not path.is_file():
+    results = json.loads(path.read_text())["results"] if path.is_file() else []
+    return [run for run in results if run["method"] == method and "diverged" not in run]
+
+
+def seeds_of(runs: list[dict[str, Any]]) -> str:
+    return "seeds " + ", ".join(str(run["seed"]) for run in runs)
+
+
+def digit_rows(experiment: str, what: str, paper: str) -> list[str]:
+    runs = runs_of(experiment)
+    if not runs:
         return []
-    runs = [
-        run
-        for run in json.loads(path.read_text())["results"]
-        if run["method"] == "lieaugmenter" and "accuracy" in run
-    ]
-    seeds = ", ".join(str(run["seed"]) for run in runs)
     found = spread([run["accuracy"] for run in runs], digits=4)
     least = min(run["cosine"] for run in runs)
     return [
-        f"| {what}, seeds {seeds}: test accuracy, % | {found} | {paper} |",
+        f"| {what}, {seeds_of(runs)}: test accuracy, % | {found} | {paper} |",
         f"| the same: cosine to the rotation, smallest | {least:.6f} | – |",
     ]
+
+
+def momenta_rows() -> list[str]:
+    rows = []
+    if runs := runs_of("amplitudes-boosted"):
+        least = min(run["span-cosine"] for run in runs)
+        what = "events q q̄ → Z g g in random frames"
+        rows.append(
+            f"| {what}, {seeds_of(runs)}: smallest of six cosines with so(1,3) | {least:.6f} | – |"
+        )
+    if runs := runs_of("amplitudes"):
+        least = min(run["beam-cosine"] for run in runs)
+        what = "the same in the laboratory"
+        rows.append(f"| {what}, {seeds_of(runs)}: turn about the beam, cosine | {least:.6f} | – |")
+        errors = {
+            words: spread([run["mse"] for run in own])
+            for words, own in (
+                ("LieAugmenter", runs),
+                ("no augmentation", runs_of("amplitudes", "trivial")),
+                ("the whole Lorentz group", runs_of("amplitudes", "oracle-whole")),
+            )
+            if own
+        }
+        found = "; ".join(f"{words} {error}" for words, error in errors.items())
+        rows.append(f"| the same: test MSE | {found} | – |")
+    return rows
 
 
 def image_step_rows(content: dict[str, Any]) -> list[str]:
@@ -136,6 +167,7 @@ def table() -> str:
     lines = ["| | here | paper |", "| --- | --- | --- |"]
     lines += digit_rows("rotated-mnist", "rotated digits", "99.08")
     lines += digit_rows("rotated-mnist-ood", "rotated digits, tested beyond 90 degrees", "90.82")
+    lines += momenta_rows()
     for name, rows in (
         ("zoo", zoo_rows),
         ("two_body", two_body_rows),
