@@ -22,8 +22,8 @@ def load(name: str) -> dict[str, Any] | None:
 
 
 def spread(values: list[float], digits: int = 3) -> str:
-    """Mean ± standard deviation over seeds."""
-    return f"{statistics.mean(values):.{digits}g} ± {statistics.stdev(values):.2g}"
+    """Mean ± standard deviation over seeds, of the population as in all tables."""
+    return f"{statistics.mean(values):.{digits}g} ± {statistics.pstdev(values):.2g}"
 
 
 def two_body_rows(content: dict[str, Any]) -> list[str]:

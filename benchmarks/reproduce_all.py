@@ -1,9 +1,10 @@
 """Experiments of the paper, several methods and seeds at a time; results go to results/*.json.
 
 The runs are those of `lieaugmenter reproduce`, and finished ones are not repeated. At a limit
-trainings stop with a checkpoint, and the same command goes on. On a GPU many small networks share
-the device well (start the CUDA MPS daemon first); large ones only take turns. Results in a file
-that are not among the runs are kept where the settings are the same.
+trainings of one seed stop with a checkpoint, and the same command goes on; stacks of seeds have
+none and begin again. On a GPU many small networks share the device well (start the CUDA MPS daemon
+first); large ones only take turns. Results in a file that are not among the runs are kept, if the
+file is of the experiment's present settings as far as it tells.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _FEW = ("trivial", "trivial-paper", "oracle", "lieaugmenter", "lieaugmenter-pape
 # Seeds that are trained by themselves have folders of their own until they are finished, because a
 # method's folder belongs to one process at a time.
 _APART = "seeds"
+# Marks a run as finished, see `run_method`.
+_DONE = "result.json"
 # Measuring what is trained comes on top of the limit.
 _GRACE = 30.0
 
@@ -51,12 +54,16 @@ class Job:
     apart: bool
 
     def folder(self, out: Path) -> Path:
-        """Where the experiment's runs go."""
+        """Where the experiment's runs go until they are finished."""
         return (
             out / _APART / str(self.seeds[0]) / self.experiment
             if self.apart
             else out / self.experiment
         )
+
+    def kept(self, out: Path, seed: int) -> Path:
+        """Where a finished run lies."""
+        return out / self.experiment / self.method / f"seed-{seed}"
 
     def __str__(self) -> str:
         return f"{self.experiment} {self.method}, seeds {', '.join(map(str, self.seeds))}"
@@ -91,15 +98,21 @@ def _task(name: str, source: Path | None, quick: bool) -> Task:
     return EXPERIMENTS[name].task(source, quick)
 
 
+def _asked(experiment: Experiment, arguments: argparse.Namespace) -> Experiment:
+    if not arguments.epochs:
+        return experiment
+    return replace(experiment, epochs=arguments.epochs, epochs_of={})
+
+
 def run(job: Job, arguments: argparse.Namespace, end: float) -> str:
     """Train and measure; how it ended, for people."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    experiment = EXPERIMENTS[job.experiment]
-    if arguments.epochs:
-        experiment = replace(experiment, epochs=arguments.epochs, epochs_of={})
+    experiment = _asked(EXPERIMENTS[job.experiment], arguments)
     source = arguments.data if job.experiment.startswith("two-body") else None
     left, started = end - time.time(), time.monotonic()
+    if all((job.kept(arguments.out, seed) / _DONE).exists() for seed in job.seeds):
+        return "was finished"
     if left <= 0:
         return "not begun"
     settings = Settings(
@@ -128,29 +141,38 @@ def _outcome(future: Future[str]) -> str:
 
 def _gather(out: Path) -> None:
     """Put the finished runs of seeds that were apart beside the others."""
-    for path in sorted((out / _APART).glob("*/*/*/seed-*/result.json")):
-        run_folder = path.parent
-        target = out.joinpath(*run_folder.parts[-3:])
-        if not target.exists():
-            shutil.copytree(run_folder, target)
+    for path in sorted((out / _APART).glob(f"*/*/*/seed-*/{_DONE}")):
+        target = out.joinpath(*path.parent.parts[-3:])
+        if not (target / _DONE).exists():
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(path.parent, target, ignore=lambda *_: [_DONE])
+            shutil.copy(path, target)
 
 
-def _with_others(content: dict[str, Any], path: Path) -> dict[str, Any]:
+def _with_others(
+    content: dict[str, Any], experiment: Experiment, path: Path, *, quick: bool
+) -> dict[str, Any]:
     """The results, and those of the file that are of other methods and seeds."""
     if not path.exists():
         return content
     before = read_results(path)
-    alike = {key: value for key, value in before["settings"].items() if key != "workers"}
-    check_same(path, alike, {key: content["settings"].get(key) for key in alike})
-    order = list(EXPERIMENTS[content["experiment"]].methods)
-    names = [method.name for method in order]
+    names = ("epochs", "batch_size", "lr", "own_lr", "n_views", "range")
+    present = {name: getattr(experiment, name) for name in names}
+    present |= {"quick": quick, "hidden": list(experiment.hidden), "source": experiment.data}
+    check_same(path, before["settings"], present)
     runs = {(r["method"], r["seed"]): r for r in (*before["results"], *content["results"])}
-    ordered = sorted(runs, key=lambda key: (names.index(key[0]), key[1]))
+    order = [method.name for method in experiment.methods]
+
+    def place(key: tuple[str, int]) -> tuple[int, int]:
+        return order.index(key[0]) if key[0] in order else len(order), key[1]
+
     workers = max(content["settings"]["workers"], before["settings"].get("workers", 1))
+    # What all of them have in common is what the file says; each result tells its own device.
     return {
         **content,
-        "settings": {**content["settings"], "workers": workers},
-        "results": [runs[key] for key in ordered],
+        "settings": {**before["settings"], "workers": workers},
+        "environment": before["environment"],
+        "results": [runs[key] for key in sorted(runs, key=place)],
     }
 
 
@@ -176,18 +198,21 @@ def main() -> None:
         for number, future in enumerate(as_completed(futures, arguments.limit + _GRACE), 1):
             print(f"{number}/{len(futures)} {futures[future]}: {_outcome(future)}", flush=True)
     except TimeoutError:
-        print("some are still being measured and are left; the same command continues", flush=True)
+        print("some did not end in time and are left; the same command continues", flush=True)
+    # Before the results are read: nothing is to be finished behind them.
+    for process in list((pool._processes or {}).values()):
+        process.kill()
     _gather(arguments.out)
     for name in arguments.names:
         path = arguments.results / f"{name}.json"
         try:
-            content = collect(EXPERIMENTS[name], arguments.out / name, arguments.workers)
-            write_json(path, _with_others(content, path))
+            experiment = _asked(EXPERIMENTS[name], arguments)
+            content = collect(experiment, arguments.out / name, arguments.workers)
+            whole = _with_others(content, experiment, path, quick=arguments.quick)
+            write_json(path, whole)
         except RunError as error:
             print(error)
     pool.shutdown(wait=False, cancel_futures=True)
-    for process in list((pool._processes or {}).values()):
-        process.kill()
 
 
 if __name__ == "__main__":

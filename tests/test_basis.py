@@ -255,3 +255,8 @@ def test_shortening_leaves_a_generator_that_is_not_finite_for_training_to_notice
     basis.raw.data[0, 0, 0] = torch.inf
     basis.shorten()
     assert not basis.raw.isfinite().all()
+
+
+def test_a_given_basis_is_not_made_nimble_in_silence() -> None:
+    with pytest.raises(ValueError, match="nimble"):
+        LieAugmenter(dim=2, basis=catalogue.so(2), nimble=True)

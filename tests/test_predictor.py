@@ -107,9 +107,43 @@ def test_a_reach_that_gives_no_number_is_not_taken() -> None:
     assert loss < 0.2
 
 
-def test_what_goes_further_is_not_saved_as_a_second_basis() -> None:
+def test_what_goes_further_adds_nothing_to_the_state() -> None:
     model = predictor(0.3)
-    before = set(model.network.state_dict()) | set(model.augmenter.state_dict())
+    before = list(model.state_dict())
     model.go_further({0: 8.0})
-    assert set(model.network.state_dict()) | set(model.augmenter.state_dict()) == before
+    assert list(model.state_dict()) == before
     assert torch.equal(model.generators(), TURN_AND_SCALING)
+
+
+def test_without_generators_the_prediction_is_direct() -> None:
+    augmenter = LieAugmenter("vector", 2, output="invariant", basis=torch.zeros(0, 2, 2))
+    model, data = Predictor(Radius(0.3), augmenter), samples()
+    assert model.choose_inference(*data, further=True)[0] in ("averaged", "direct")
+    assert model.reach == {}
+
+
+def test_a_wide_range_goes_only_as_far_as_elements_can() -> None:
+    model = predictor(0.3, Uniform(100.0), basis=TURN_AND_SCALING[:1])
+    assert model.choose_inference(*samples(), further=True)[0] in ("averaged", "further")
+
+
+def test_a_choice_does_not_depend_on_the_one_before() -> None:
+    model, data = predictor(0.3), samples()
+    assert model.choose_inference(*data, further=True)[0] == "further"
+    way, loss = model.choose_inference(*data)
+    assert (way, loss) == predictor(0.3).choose_inference(*data)
+    assert model.reach == {}
+
+
+@pytest.mark.parametrize(
+    "law", [{"n_factors": 2}, {"components": -torch.eye(2)[None]}, {"sampler": "integer-grid"}]
+)
+def test_elements_of_other_laws_go_no_further(law: dict) -> None:
+    model = Predictor(Radius(0.3), LieAugmenter("vector", 2, output="invariant", **law))
+    with pytest.raises(ValueError, match="one factor"):
+        model.go_further({0: 2.0})
+
+
+def test_redundant_generators_make_one_axis() -> None:
+    turn = TURN_AND_SCALING[:1]
+    assert len(predictor(0.0, basis=torch.cat([turn, -2 * turn])).axes()) == 1

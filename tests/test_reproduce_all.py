@@ -19,16 +19,17 @@ try:
 finally:
     sys.path.pop(0)
 
+TOY = EXPERIMENTS["pair-mass"]
 SETTINGS: dict[str, Any] = {
-    "quick": True, "epochs": 20, "batch_size": 128, "lr": 1e-3, "hidden": [128], "n_views": 4,
-    "range": 0.3, "source": "generated", "workers": 2,
+    "quick": True, "epochs": 20, "batch_size": 128, "lr": 1e-3, "hidden": [128, 128, 128],
+    "n_views": 4, "range": 0.3, "source": "generated", "workers": 2,
 }  # fmt: skip
 
 
 def content(*runs: tuple[str, int, float], **settings: Any) -> dict[str, Any]:
     results = [{"method": method, "seed": seed, "mse": mse} for method, seed, mse in runs]
-    shared = {"experiment": "pair-mass", "title": "", "environment": {}}
-    return {**shared, "settings": {**SETTINGS, **settings}, "results": results}
+    settings = {**SETTINGS, **settings}
+    return {"experiment": TOY.name, "environment": {}, "settings": settings, "results": results}
 
 
 def test_a_stack_is_one_job_and_seeds_by_themselves_are_one_each() -> None:
@@ -53,11 +54,13 @@ def test_an_unknown_method_is_answered_with_the_right_ones() -> None:
 
 def test_results_of_other_methods_and_seeds_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "pair-mass.json"
-    write_json(path, content(("trivial", 0, 1.0), ("lieaugmenter", 0, 3.0), workers=9))
+    write_json(
+        path, content(("gone", 0, 5.0), ("trivial", 0, 1.0), ("lieaugmenter", 0, 3.0), workers=9)
+    )
     new = content(("lieaugmenter", 0, 2.0), ("trivial", 1, 4.0))
-    found = reproduce_all._with_others(new, path)
+    found = reproduce_all._with_others(new, TOY, path, quick=True)
     assert [(r["method"], r["seed"], r["mse"]) for r in found["results"]] == [
-        ("trivial", 0, 1.0), ("trivial", 1, 4.0), ("lieaugmenter", 0, 2.0)
+        ("trivial", 0, 1.0), ("trivial", 1, 4.0), ("lieaugmenter", 0, 2.0), ("gone", 0, 5.0)
     ]  # fmt: skip
     assert found["settings"]["workers"] == 9
 
@@ -66,7 +69,18 @@ def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     path = tmp_path / "pair-mass.json"
     write_json(path, content(("trivial", 0, 1.0), epochs=40))
     with pytest.raises(RunError, match="epochs: 40 then, 20 now"):
-        reproduce_all._with_others(content(("trivial", 1, 4.0)), path)
+        reproduce_all._with_others(content(("trivial", 1, 4.0)), TOY, path, quick=True)
+
+
+def test_a_method_with_epochs_of_its_own_is_added(tmp_path: Path) -> None:
+    """L-GATr has fewer than the others, which is no other setting of the experiment."""
+    path, experiment = tmp_path / "amplitudes.json", EXPERIMENTS["amplitudes"]
+    sizes = {"epochs": experiment.epochs, "batch_size": 256, "hidden": [128, 8], "n_views": 3}
+    write_json(path, content(("trivial", 0, 1.0), **sizes) | {"experiment": "amplitudes"})
+    new = content(("lgatr", 0, 0.5), **{**sizes, "epochs": experiment.epochs_of["lgatr"]})
+    found = reproduce_all._with_others(new, experiment, path, quick=True)
+    assert [run["method"] for run in found["results"]] == ["trivial", "lgatr"]
+    assert found["settings"]["epochs"] == experiment.epochs
 
 
 def test_nothing_is_begun_after_the_limit_and_the_same_call_continues(tmp_path: Path) -> None:
@@ -78,8 +92,12 @@ def test_nothing_is_begun_after_the_limit_and_the_same_call_continues(tmp_path: 
     assert not (tmp_path / "runs").exists()
     assert reproduce_all.run(job, arguments, time.time() + 0.01) == "stopped at the limit"
     assert reproduce_all.run(job, arguments, time.time() + 600).endswith(" s")
+    kept = job.kept(tmp_path / "runs", 0)
+    kept.mkdir(parents=True)  # as a kill in the middle of gathering would leave it
     reproduce_all._gather(tmp_path / "runs")
-    assert (tmp_path / "runs" / "pair-mass" / "trivial" / "seed-0" / "result.json").exists()
+    assert (kept / "result.json").exists()
+    assert (kept / "network.safetensors").exists()
+    assert reproduce_all.run(job, arguments, time.time() + 600) == "was finished"
 
 
 def test_experiments_on_published_data_name_them() -> None:

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lieaugmenter.lie.brackets import orthonormal
+
 
 def absolute_cosine(a: Float[Tensor, "*x d d"], b: Float[Tensor, "*y d d"]) -> Tensor:
     """|<A, B>_F| / (‖A‖ ‖B‖): 1 for the same direction, whatever sign and scale.
@@ -87,9 +89,9 @@ def nearest_in_span(
     >>> torch.allclose(nearest_in_span(turn, mixed), turn)
     True
     """
-    span = _orthonormal(basis)
+    span = orthonormal(basis).flatten(1)
     flat = generators.flatten(1).to(span)
-    return (flat @ span @ span.mT).view_as(generators).to(generators)
+    return (flat @ span.mT @ span).view_as(generators).to(generators)
 
 
 def principal_angles(a: Float[Tensor, "m d d"], b: Float[Tensor, "n d d"]) -> Float[Tensor, " k"]:

@@ -30,7 +30,7 @@ _RANGE = 0.3
 _OWN = Objective(
     prediction=1.0, equivariance=10.0, similarity=0.0, sparsity=1e-3, alignment=1.0, proximity=0.1
 )
-# A step of L-GATr takes several times as long; it also had a quarter of the reference's steps.
+# A step of L-GATr takes several times as long; the reference gives it a quarter of the steps.
 _EPOCHS, _LGATR_EPOCHS = 12, 6
 _METHODS = (
     Method("trivial-paper"),

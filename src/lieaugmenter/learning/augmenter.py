@@ -41,7 +41,7 @@ _NON_TRIVIALITY = ("similarity", "proximity")
 # Beyond this coefficient views look no less like the originals: a rotation has come round.
 _FAR = 5.0
 # Beyond this range elements mean nothing, and the series of one generator would take for ever.
-_LARGEST_REACH = 500.0
+LARGEST_REACH = 500.0
 _MOST_VIEWS = 100_000
 # The share of the usual range that a warm-up begins with.
 _WARMUP_START = 0.1
@@ -122,7 +122,7 @@ class LieAugmenter(nn.Module):
     nimble
         Keep the generators as easy to turn as they are at the start, see `GeneratorBasis.shorten`:
         for networks and data that show the symmetry late. They come to rest only where the
-        learning rate falls towards the end, as that of `fit` does.
+        learning rate falls towards the end, as that of `fit` does. A `basis` says it itself.
 
     Examples
     --------
@@ -179,6 +179,10 @@ class LieAugmenter(nn.Module):
         self.n_views = n_views
         self.n_factors = n_factors
         self.objective = Objective() if objective is None else objective
+        if nimble and basis is not None:
+            raise ValueError(
+                "nimble=True: give the basis as GeneratorBasis(…, nimble=True) instead"
+            )
         if basis is None:
             basis = GeneratorBasis(
                 n_generators,
@@ -213,10 +217,10 @@ class LieAugmenter(nn.Module):
             )
         self.sampler = sampler
         largest = self.sampler.reach * max(basis.norms, default=0.0)
-        if largest > _LARGEST_REACH:
+        if largest > LARGEST_REACH:
             raise ValueError(
                 f"range={self.sampler.range:g}: a coefficient times its generator reaches a norm "
-                f"of {largest:.3g}, at most {_LARGEST_REACH:g} is supported (a boost overflows "
+                f"of {largest:.3g}, at most {LARGEST_REACH:g} is supported (a boost overflows "
                 f"float32 at 88, a rotation has gone round many times). Use a smaller range"
             )
         self.register_buffer("components", _with_identity(components, self.action.dim))

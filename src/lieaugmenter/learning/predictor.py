@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Batch, map_tensors
-from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.augmenter import LARGEST_REACH, LieAugmenter
 from lieaugmenter.lie.brackets import orthonormal
-from lieaugmenter.lie.samplers import Uniform
+from lieaugmenter.lie.samplers import IntegerGrid, Uniform
 
 # Averaging may go so many times as far along an axis as training did.
 _REACHES = (1.0, 2.0, 4.0, 8.0)
@@ -57,7 +57,6 @@ class Predictor(nn.Module):
 
     y_scale: Tensor
     y_shift: Tensor
-    _further: LieAugmenter | None
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class Predictor(nn.Module):
         self.views = usual if views is None else views
         self.register_buffer("y_scale", torch.as_tensor(y_scale, dtype=torch.float32))
         self.register_buffer("y_shift", torch.as_tensor(y_shift, dtype=torch.float32))
-        self.go_further({})
+        self.reach: dict[int, float] = {}
 
     def scale_x(self, x: Batch) -> Batch:
         """Inputs as the network sees them."""
@@ -112,15 +111,27 @@ class Predictor(nn.Module):
 
     @property
     def averaged_over(self) -> LieAugmenter:
-        """Whose elements predictions are averaged over."""
-        return self.augmenter if self._further is None else self._further
+        """Whose elements predictions are averaged over: the augmenter's, or those of `reach`."""
+        own = self.augmenter
+        if not self.reach:
+            return own
+        axes = self.axes()[list(self.reach)]
+        times = axes.new_tensor(list(self.reach.values()))
+        return LieAugmenter(
+            own.action,
+            output=own.output,
+            n_views=own.n_views,
+            sampler=Uniform(1.0),
+            basis=axes * times[:, None, None],
+        ).to(axes.device)
 
-    def axes(self) -> Float[Tensor, "c d d"]:
+    def axes(self) -> Float[Tensor, "k d d"]:
         """Directions of the learned span, from those that turn to those that stretch.
 
         Which basis was learned is chance. Turns may hold all the way round, where stretching soon
         leads to where there are no data: directions that do one of them can be told how far to go,
-        mixtures cannot. Each is as long as a generator times the range.
+        mixtures cannot. Each is as long as a generator times the widest range; there are as many
+        as the span has dimensions.
         """
         own = self.augmenter
         generators = own.generators.detach()
@@ -138,20 +149,21 @@ class Predictor(nn.Module):
         reach
             Multiples of the range by the number of the axis, see `axes`; without any, predictions
             are averaged over the elements that were trained with.
+
+        Raises
+        ------
+        ValueError
+            If the elements are not drawn evenly from one exponential: they have several factors,
+            discrete components, or whole numbers as coefficients.
         """
+        own = self.augmenter
+        even = own.n_factors == 1 and own.components is None
+        if reach and not (even and not isinstance(own.sampler, IntegerGrid)):
+            raise ValueError(
+                "averages can only go further along elements of one factor, without components, "
+                "and with coefficients other than whole numbers"
+            )
         self.reach = dict(reach)
-        self._further = None
-        if not reach:
-            return
-        own, axes = self.augmenter, self.axes()[list(reach)]
-        times = axes.new_tensor(list(reach.values()))
-        self._further = LieAugmenter(
-            own.action,
-            output=own.output,
-            n_views=own.n_views,
-            sampler=Uniform(1.0),
-            basis=axes * times[:, None, None],
-        ).to(axes.device)
 
     def choose_inference(
         self, x: Batch, y: Tensor, plain: nn.Module | None = None, *, further: bool = False
@@ -168,15 +180,17 @@ class Predictor(nn.Module):
         further
             Whether averages may also go along some of the `axes` only, and further than training
             did: a turn that was trained up to some angle may hold all the way round. Not for
-            elements of several factors or with discrete components.
+            every law of the elements, see `go_further`.
 
         Returns
         -------
         tuple
             ``"averaged"``, ``"direct"``, ``"further"`` or ``"plain"``, and its loss.
         """
+        self.go_further({})
         losses = {"averaged": self.loss(x, y), "direct": self.loss(x, y, views=0)}
-        reach = self._best_reach(*_first(x, y, _COMPARED)) if further else {}
+        asked = further and len(self.augmenter.generators)
+        reach = self._best_reach(*_first(x, y, _COMPARED)) if asked else {}
         if reach:
             self.go_further(reach)
             losses["further"] = self.loss(x, y)
@@ -202,13 +216,16 @@ class Predictor(nn.Module):
             return _or_never(self.loss(x, y))
 
         alone = []
-        for number in range(len(self.axes())):
-            tried = {times: loss({number: times}) for times in _REACHES}
-            times = min(tried, key=lambda times: tried[times])
-            alone.append((tried[times], number, times))
+        for number, axis in enumerate(self.axes()):
+            near = [times for times in _REACHES if times * float(axis.norm()) <= LARGEST_REACH]
+            alone += [(loss({number: times}), number, times) for times in near]
         self.go_further({})
-        reach, least = {}, _or_never(self.loss(x, y, views=0))
+        reach: dict[int, float] = {}
+        least, tried = _or_never(self.loss(x, y, views=0)), set[int]()
         for _, number, times in sorted(alone):
+            if number in tried:
+                continue
+            tried.add(number)
             more = {**reach, number: times}
             found = loss(more)
             if found < least:

@@ -584,7 +584,8 @@ def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
     said = []
     for method in finished.experiment.methods:
         ways = [str(run["inference"]) for run in finished.of(method) if "inference" in run]
-        if method.kind == "lieaugmenter" and ways:
+        # The oracle chooses as well, and is named where that makes a difference.
+        if (method.kind == "lieaugmenter" and ways) or set(ways) - {"averaged"}:
             counts = [f"{ways.count(way)} × {way}" for way in _WAYS if way in ways]
             averaged = as_text(finished.statistic(method, f"{measure.key}-averaged"), measure)
             said.append(f"{label(method.row)}: {', '.join(counts)}; all averaged {averaged}")
@@ -595,8 +596,9 @@ def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
     return [
         "With own settings LieAugmenter predicts in the way that does best on the validation data: "
         f"averaged over elements, {further}directly, or by a plain network that was trained "
-        "without augmentation beside it (its training is not in the seconds). The seeds chose, and "
-        f"averaging would have given: {'; '.join(said)}."
+        "without augmentation beside it (its training is not in the seconds). So does the oracle, "
+        f"without a plain network. The seeds chose, and averaging would have given: "
+        f"{'; '.join(said)}."
     ]
 
 
@@ -617,7 +619,7 @@ def _about_time(finished: Finished) -> list[str]:
     workers = finished.settings.get("workers", 1)
     if workers > 1:
         said[0] += (
-            f" Up to {workers} methods shared the device, so that each was slower than alone."
+            f" Up to {workers} trainings shared the device, so that each was slower than alone."
         )
     own = [
         f"{label(method.row)}: {as_text(seconds, SECONDS)}"
