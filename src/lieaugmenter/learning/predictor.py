@@ -157,8 +157,8 @@ class Predictor(nn.Module):
             discrete components, or whole numbers as coefficients.
         """
         own = self.augmenter
-        even = own.n_factors == 1 and own.components is None
-        if reach and not (even and not isinstance(own.sampler, IntegerGrid)):
+        jumps = own.components is not None or isinstance(own.sampler, IntegerGrid)
+        if reach and (jumps or own.n_factors > 1):
             raise ValueError(
                 "averages can only go further along elements of one factor, without components, "
                 "and with coefficients other than whole numbers"
