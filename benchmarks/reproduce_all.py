@@ -101,7 +101,8 @@ def _task(name: str, source: Path | None, quick: bool) -> Task:
 def _asked(experiment: Experiment, arguments: argparse.Namespace) -> Experiment:
     if not arguments.epochs:
         return experiment
-    return replace(experiment, epochs=arguments.epochs, epochs_of={})
+    epochs = arguments.epochs
+    return replace(experiment, epochs=epochs, quick_epochs=epochs, epochs_of={})
 
 
 def run(job: Job, arguments: argparse.Namespace, end: float) -> str:
@@ -149,28 +150,28 @@ def _gather(out: Path) -> None:
             shutil.copy(path, target)
 
 
-def _with_others(
-    content: dict[str, Any], experiment: Experiment, path: Path, *, quick: bool
-) -> dict[str, Any]:
+def _with_others(content: dict[str, Any], experiment: Experiment, path: Path) -> dict[str, Any]:
     """The results, and those of the file that are of other methods and seeds."""
+    # Of all methods together: L-GATr alone has fewer epochs, an ablation other views.
+    common = experiment.run_as(Method("lieaugmenter"), quick=content["settings"]["quick"])
+    names = ("epochs", "batch_size", "lr", "own_lr", "n_views", "range")
+    present = {name: getattr(common, name) for name in names} | {"hidden": list(common.hidden)}
+    content = {**content, "settings": {**content["settings"], **present}}
     if not path.exists():
         return content
-    before = read_results(path)
-    names = ("epochs", "batch_size", "lr", "own_lr", "n_views", "range")
-    present = {name: getattr(experiment, name) for name in names}
-    present |= {"quick": quick, "hidden": list(experiment.hidden), "source": experiment.data}
-    check_same(path, before["settings"], present)
+    before, settings = read_results(path), content["settings"]
+    check_same(path, {**before["settings"], "workers": settings["workers"]}, settings)
     runs = {(r["method"], r["seed"]): r for r in (*before["results"], *content["results"])}
     order = [method.name for method in experiment.methods]
 
     def place(key: tuple[str, int]) -> tuple[int, int]:
         return order.index(key[0]) if key[0] in order else len(order), key[1]
 
-    workers = max(content["settings"]["workers"], before["settings"].get("workers", 1))
-    # What all of them have in common is what the file says; each result tells its own device.
+    workers = max(settings["workers"], before["settings"].get("workers", 1))
+    # The environment is that of the first runs; each result tells its own device.
     return {
         **content,
-        "settings": {**before["settings"], "workers": workers},
+        "settings": {**settings, "workers": workers},
         "environment": before["environment"],
         "results": [runs[key] for key in sorted(runs, key=place)],
     }
@@ -208,8 +209,7 @@ def main() -> None:
         try:
             experiment = _asked(EXPERIMENTS[name], arguments)
             content = collect(experiment, arguments.out / name, arguments.workers)
-            whole = _with_others(content, experiment, path, quick=arguments.quick)
-            write_json(path, whole)
+            write_json(path, _with_others(content, experiment, path))
         except RunError as error:
             print(error)
     pool.shutdown(wait=False, cancel_futures=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lieaugmenter.experiments.catalogue import EXPERIMENTS
+from lieaugmenter.experiments.results import read_results
 from lieaugmenter.runs import RunError, write_json
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -20,8 +21,9 @@ finally:
     sys.path.pop(0)
 
 TOY = EXPERIMENTS["pair-mass"]
+RESULTS = Path(__file__).parents[1] / "results"
 SETTINGS: dict[str, Any] = {
-    "quick": True, "epochs": 20, "batch_size": 128, "lr": 1e-3, "hidden": [128, 128, 128],
+    "quick": False, "epochs": 20, "batch_size": 128, "lr": 1e-3, "hidden": [128, 128, 128],
     "n_views": 4, "range": 0.3, "source": "generated", "workers": 2,
 }  # fmt: skip
 
@@ -58,7 +60,7 @@ def test_results_of_other_methods_and_seeds_are_kept(tmp_path: Path) -> None:
         path, content(("gone", 0, 5.0), ("trivial", 0, 1.0), ("lieaugmenter", 0, 3.0), workers=9)
     )
     new = content(("lieaugmenter", 0, 2.0), ("trivial", 1, 4.0))
-    found = reproduce_all._with_others(new, TOY, path, quick=True)
+    found = reproduce_all._with_others(new, TOY, path)
     assert [(r["method"], r["seed"], r["mse"]) for r in found["results"]] == [
         ("trivial", 0, 1.0), ("trivial", 1, 4.0), ("lieaugmenter", 0, 2.0), ("gone", 0, 5.0)
     ]  # fmt: skip
@@ -69,7 +71,7 @@ def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     path = tmp_path / "pair-mass.json"
     write_json(path, content(("trivial", 0, 1.0), epochs=40))
     with pytest.raises(RunError, match="epochs: 40 then, 20 now"):
-        reproduce_all._with_others(content(("trivial", 1, 4.0)), TOY, path, quick=True)
+        reproduce_all._with_others(content(("trivial", 1, 4.0)), TOY, path)
 
 
 def test_a_method_with_epochs_of_its_own_is_added(tmp_path: Path) -> None:
@@ -78,9 +80,28 @@ def test_a_method_with_epochs_of_its_own_is_added(tmp_path: Path) -> None:
     sizes = {"epochs": experiment.epochs, "batch_size": 256, "hidden": [128, 8], "n_views": 3}
     write_json(path, content(("trivial", 0, 1.0), **sizes) | {"experiment": "amplitudes"})
     new = content(("lgatr", 0, 0.5), **{**sizes, "epochs": experiment.epochs_of["lgatr"]})
-    found = reproduce_all._with_others(new, experiment, path, quick=True)
+    found = reproduce_all._with_others(new, experiment, path)
     assert [run["method"] for run in found["results"]] == ["trivial", "lgatr"]
     assert found["settings"]["epochs"] == experiment.epochs
+
+
+def test_data_from_another_file_are_not_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "pair-mass.json"
+    write_json(path, content(("trivial", 0, 1.0)))
+    with pytest.raises(RunError, match=r"source: 'generated' then, 'other\.npz' now"):
+        reproduce_all._with_others(content(("trivial", 1, 4.0), source="other.npz"), TOY, path)
+    write_json(path, content(("trivial", 0, 1.0), source="other.npz"))
+    both = reproduce_all._with_others(content(("trivial", 1, 4.0), source="other.npz"), TOY, path)
+    assert len(both["results"]) == 2
+
+
+def test_quick_runs_are_added_to_quick_ones_only(tmp_path: Path) -> None:
+    path, quick = tmp_path / "pair-mass.json", content(("trivial", 0, 1.0), quick=True)
+    write_json(path, reproduce_all._with_others(quick, TOY, path))
+    again = content(("trivial", 1, 4.0), quick=True)
+    assert len(reproduce_all._with_others(again, TOY, path)["results"]) == 2
+    with pytest.raises(RunError, match="quick"):
+        reproduce_all._with_others(content(("trivial", 1, 4.0)), TOY, path)
 
 
 def test_nothing_is_begun_after_the_limit_and_the_same_call_continues(tmp_path: Path) -> None:
@@ -106,3 +127,12 @@ def test_experiments_on_published_data_name_them() -> None:
     assert named["histology-vit"] == "colorectal5_64px_all.npz"
     assert named["qm9-homo"] == "qm9"
     assert named["amplitudes"] == "generated"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_published_results_are_of_the_present_settings(path: Path) -> None:
+    published = read_results(path)
+    found = reproduce_all._with_others(
+        {"settings": published["settings"], "results": []}, EXPERIMENTS[path.stem], path
+    )
+    assert len(found["results"]) == len(published["results"])
