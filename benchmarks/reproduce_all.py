@@ -159,22 +159,15 @@ def _with_others(content: dict[str, Any], experiment: Experiment, path: Path) ->
     content = {**content, "settings": {**content["settings"], **present}}
     if not path.exists():
         return content
-    before, settings = read_results(path), content["settings"]
-    check_same(path, {**before["settings"], "workers": settings["workers"]}, settings)
+    before = read_results(path)
+    check_same(path, before["settings"], content["settings"])
     runs = {(r["method"], r["seed"]): r for r in (*before["results"], *content["results"])}
     order = [method.name for method in experiment.methods]
 
     def place(key: tuple[str, int]) -> tuple[int, int]:
         return order.index(key[0]) if key[0] in order else len(order), key[1]
 
-    workers = max(settings["workers"], before["settings"].get("workers", 1))
-    # The environment is that of the first runs; each result tells its own device.
-    return {
-        **content,
-        "settings": {**settings, "workers": workers},
-        "environment": before["environment"],
-        "results": [runs[key] for key in sorted(runs, key=place)],
-    }
+    return {**content, "results": [runs[key] for key in sorted(runs, key=place)]}
 
 
 def main() -> None:

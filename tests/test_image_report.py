@@ -67,7 +67,6 @@ def write(folder: Path, name: str, results: list[dict[str, Any]], *, quick: bool
             "range": experiment.range,
             "source": "mnist",
         },
-        "environment": {"torch": "2.11.0", "lieaugmenter": "0.1.0", "device": "Some GPU"},
         "results": results,
     }
     write_json(folder / f"{name}.json", content)
@@ -409,7 +408,7 @@ def test_sixes_taken_for_nines_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_paper_has_ranges_that_are_not_run_here() -> None:
-    finished = Finished(IMAGES["rotated-mnist-ablations"], {"quick": False}, {}, [])
+    finished = Finished(IMAGES["rotated-mnist-ablations"], {"quick": False}, [])
     values = [1.0, 2.0]
     curves = image_figures._ablation_curves(finished, "range", values, cosine=False)
     paper = curves[-1]

@@ -46,11 +46,8 @@ def write(folder: Path, results: list[dict[str, Any]]) -> Finished:
         "quick": False, "epochs": 200, "batch_size": 125, "lr": 1e-3, "own_lr": 3e-3,
         "hidden": [1536, 6], "n_views": 3, "range": 3.0, "source": "generated",
     }  # fmt: skip
-    environment = {"torch": "2.11.0", "device": "Some GPU", "time": "2030-01-02T03:04:05+00:00"}
     content = {"experiment": "qm9-homo", "title": HOMO.title, "settings": settings}
-    write_json(
-        folder / "qm9-homo.json", {**content, "environment": environment, "results": results}
-    )
+    write_json(folder / "qm9-homo.json", {**content, "results": results})
     finished = Finished.read(folder, HOMO)
     assert finished is not None
     return finished

@@ -223,10 +223,9 @@ def write(folder: Path, name: str, results: list[dict[str, Any]], *, quick: bool
     settings = {
         "quick": quick, "epochs": experiment.epochs, "batch_size": experiment.batch_size,
         "lr": 1e-3, "own_lr": None, "hidden": [128, 8], "n_views": 3, "range": 0.3,
-        "source": "generated", "workers": 1,
+        "source": "generated",
     }  # fmt: skip
-    content = {"settings": settings, "environment": {"device": "H200"}, "results": results}
-    write_json(folder / f"{name}.json", content)
+    write_json(folder / f"{name}.json", {"settings": settings, "results": results})
 
 
 def laboratory(ours: float, *, beam: float = 0.995) -> list[dict[str, Any]]:

@@ -26,6 +26,14 @@ from lieaugmenter.runs import write_json
 
 ROOT = Path(__file__).parent.parent
 PNG = b"\x89PNG\r\n\x1a\n"
+RAN = {
+    "lieaugmenter": "0.1.0",
+    "torch": "2.11.0",
+    "device": "Some GPU",
+    "threads": 1,
+    "time": "2030-01-02T03:04:05+00:00",
+    "workers": 1,
+}
 
 
 def run(method: str, seed: int, **measures: Any) -> dict[str, Any]:
@@ -36,6 +44,7 @@ def run(method: str, seed: int, **measures: Any) -> dict[str, Any]:
         "train-seconds": 2.5,
         "device": "cuda",
         "stacked": True,
+        "environment": RAN,
         **named,
     }
 
@@ -58,13 +67,6 @@ def write(folder: Path, name: str, results: list[dict[str, Any]], *, quick: bool
             "n_views": 10,
             "range": experiment.range,
             "source": "generated",
-        },
-        "environment": {
-            "lieaugmenter": "0.1.0",
-            "torch": "2.11.0",
-            "device": "Some GPU",
-            "threads": 1,
-            "time": "2030-01-02T03:04:05+00:00",
         },
         "results": results,
     }
@@ -108,6 +110,32 @@ def test_lowest_of_a_row_is_bold(tmp_path: Path) -> None:
     assert "2 seeds (0, 1), 100 epochs" in text
     assert "Some GPU, torch 2.11.0, lieaugmenter 0.1.0, 2030-01-02" in text
     assert "divided by its members" in text
+
+
+def test_runs_made_elsewhere_or_later_are_told_apart(tmp_path: Path) -> None:
+    processor = {**RAN, "torch": "2.13.0", "device": "Some GPU", "threads": 2, "workers": 3}
+    later = {**RAN, "time": "2030-02-03T00:00:00+00:00"}
+    write(
+        tmp_path,
+        "two-body",
+        [
+            *seeds("lieaugmenter-mask2", 1e-6, 1e-6),
+            *seeds("emlp", 1e-5, environment=later),
+            *seeds("trivial-paper", 1e-3, device="cpu", environment=processor),
+        ],
+    )
+    text = reproduction(tmp_path)
+    assert (
+        "Some GPU, torch 2.11.0, lieaugmenter 0.1.0, 2030-01-02 to 2030-02-03; "
+        "no augmentation: CPU (2 threads), torch 2.13.0, lieaugmenter 0.1.0, 2030-01-02." in text
+    )
+    assert "ours is CPU (2 threads) and Some GPU" in text
+    assert "Up to 3 trainings shared the device" in text
+
+
+def test_a_run_that_does_not_tell_where_it_was_made_is_shown_so(tmp_path: Path) -> None:
+    write(tmp_path, "two-body", seeds("emlp", 1e-5, environment={}))
+    assert "cuda, torch unknown, lieaugmenter unknown, date unknown." in reproduction(tmp_path)
 
 
 def test_differences_beyond_both_spreads_are_said(tmp_path: Path) -> None:

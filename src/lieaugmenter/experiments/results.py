@@ -49,7 +49,6 @@ class Settings(TypedDict, total=False):
     range: Required[float]
     source: Required[str]
     own_lr: float | None
-    workers: int
 
 
 # Measures of one run that are lists, and that figures and requirements take apart.
@@ -64,11 +63,23 @@ _Lists = TypedDict(
 )
 
 
+class Ran(TypedDict, total=False):
+    """Where and when one run was made, and with how many others beside it."""
+
+    lieaugmenter: str
+    torch: str
+    device: str
+    threads: int
+    time: str
+    workers: int
+
+
 class Result(_Lists, total=False):
-    """Of one run: which it was; everything else is a measure of it."""
+    """Of one run: which it was, and where; everything else is a measure of it."""
 
     method: Required[str]
     seed: Required[int]
+    environment: Ran
     generators: list[list[list[float | None]]]
     confusion: list[list[int]]
 
@@ -77,7 +88,6 @@ class Content(TypedDict):
     """A file of results."""
 
     settings: Settings
-    environment: dict[str, Any] | None
     results: list[Result]
 
 
@@ -139,9 +149,9 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
     folder
         The folder that `run_method` wrote to.
     workers
-        How many methods shared the device at a time: times depend on it.
+        How many of these runs shared the device at a time: times depend on it.
     """
-    results, environment, configurations = [], None, {}
+    results, configurations = [], {}
     for method in experiment.methods:
         for path in sorted((folder / method.name).glob("seed-*/result.json")):
             result = read_result(path)
@@ -152,8 +162,9 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
                     [[round(v, _DIGITS) for v in row] for row in g] for g in generators.tolist()
                 ]
                 result["generators"] = rounded
+            ran = path.parent / "environment.json"
+            result["environment"] = {**fields_of(Ran, read_json(ran), ran), "workers": workers}
             results.append(result)
-            environment = environment or read_json(path.parent / "environment.json")
             if method not in configurations:
                 configurations[method] = read_settings(path.parent / "config.json")
     if not results:
@@ -167,8 +178,7 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
     return {
         "experiment": experiment.name,
         "title": experiment.title,
-        "settings": {**{key: settings.get(key) for key in shared}, "workers": workers},
-        "environment": environment,
+        "settings": {key: settings.get(key) for key in shared},
         "results": results,
     }
 

@@ -241,7 +241,6 @@ class Finished:
 
     experiment: Experiment
     settings: Mapping[str, Any]
-    environment: Mapping[str, Any]
     results: Sequence[Mapping[str, Any]]
 
     @classmethod
@@ -252,7 +251,7 @@ class Finished:
             return None
         content = read_results(path)
         results = content["results"] + _unchanged(folder, experiment)
-        return cls(experiment, content["settings"], content["environment"] or {}, results)
+        return cls(experiment, content["settings"], results)
 
     @property
     def quick(self) -> bool:
@@ -287,18 +286,46 @@ def has_diverged(result: Mapping[str, Any]) -> bool:
     )
 
 
-def device_of(finished: Finished) -> str:
-    """What the methods ran on."""
-    used = {str(result.get("device", "unknown")) for result in finished.results}
-    threads = finished.environment.get("threads")
-    names = []
-    for device in sorted(used):
-        if device == "cpu":
-            names.append("CPU" + (f" ({threads} threads)" if threads and threads > 1 else ""))
-        else:
-            known = finished.environment.get("device", "cpu")
-            names.append(device if known == "cpu" else str(known))
-    return " and ".join(names)
+def ran_on(finished: Finished) -> str:
+    """Devices, versions and days of the runs; which methods, where not all ran alike."""
+    places: dict[str, list[Mapping[str, Any]]] = {}
+    for result in finished.results:
+        places.setdefault(_place(result), []).append(result)
+    if not places:
+        return "no runs"
+    most, *others = sorted(places, key=lambda place: -len(places[place]))
+    said = [f"{most}, {_days(places[most])}"]
+    for place in others:
+        names = {result["method"] for result in places[place]}
+        methods = [method for method in finished.experiment.methods if method.name in names]
+        rows = listed(list(dict.fromkeys(label(method.row) for method in methods)))
+        said.append(f"{rows}: {place}, {_days(places[place])}")
+    return "; ".join(said)
+
+
+def _place(result: Mapping[str, Any]) -> str:
+    ran = result.get("environment", {})
+    versions = (f"{name} {ran.get(name, 'unknown')}" for name in ("torch", "lieaugmenter"))
+    return ", ".join((_device(result), *versions))
+
+
+def _device(result: Mapping[str, Any]) -> str:
+    """What one run ran on: a machine with a GPU may have left it alone."""
+    ran, device = result.get("environment", {}), str(result.get("device", "unknown device"))
+    if device != "cpu":
+        return str(ran.get("device", device))
+    threads = ran.get("threads", 1)
+    return f"CPU ({threads} threads)" if threads > 1 else "CPU"
+
+
+def _days(results: Iterable[Mapping[str, Any]]) -> str:
+    times = (result.get("environment", {}).get("time", "date unknown") for result in results)
+    days = sorted({time[:10] if time[:1].isdigit() else time for time in times})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
+def _devices(finished: Finished) -> str:
+    return " and ".join(sorted({_device(result) for result in finished.results}))
 
 
 def seed_count(count: int) -> str:
@@ -605,10 +632,10 @@ def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
 def _about_time(finished: Finished) -> list[str]:
     experiment = finished.experiment
     rows = rows_of(experiment)
-    said = [f"Ours on {device_of(finished)}; the paper gives no times here."]
+    said = [f"Ours on {_devices(finished)}; the paper gives no times here."]
     if any(paper_value(experiment, row, "train-seconds") is not None for row in rows):
         said = [
-            f"The machines differ: ours is {device_of(finished)}, the paper's are A100 and others, "
+            f"The machines differ: ours is {_devices(finished)}, the paper's are A100 and others, "
             "so the factors are not those of the code alone."
         ]
     if any(result.get("stacked") for result in finished.results):
@@ -616,7 +643,8 @@ def _about_time(finished: Finished) -> list[str]:
             " The seeds of a method were trained as one stacked model; the seconds are those of "
             "the stack, divided by its members."
         )
-    workers = finished.settings.get("workers", 1)
+    shared = (result.get("environment", {}).get("workers", 1) for result in finished.results)
+    workers = max(shared, default=1)
     if workers > 1:
         said[0] += (
             f" Up to {workers} trainings shared the device, so that each was slower than alone."

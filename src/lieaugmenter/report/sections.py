@@ -9,12 +9,12 @@ from lieaugmenter.experiments.catalogue import MOLECULES
 from lieaugmenter.experiments.spec import Experiment
 from lieaugmenter.report.comparison import (
     Finished,
-    device_of,
     discovery,
     label,
     measure_table,
     measures_of,
     of_images,
+    ran_on,
     rows_of,
     seed_count,
 )
@@ -72,7 +72,7 @@ def pictures(captioned: Sequence[tuple[str, str]]) -> list[str]:
 
 def settings_line(finished: Finished) -> str:
     """How an experiment was run, on what, and when."""
-    settings, environment = finished.settings, finished.environment
+    settings = finished.settings
     seeds = ", ".join(map(str, finished.seeds))
     # The file has the settings of one run: what an ablation sets is not that of all.
     varied = any(method.setting for method in finished.experiment.methods)
@@ -81,10 +81,7 @@ def settings_line(finished: Finished) -> str:
         f"`lieaugmenter reproduce {finished.experiment.name}`: {seed_count(len(finished.seeds))} "
         f"({seeds}), {settings['epochs']} epochs, batches of {settings['batch_size']}, learning "
         f"rate {_rate_words(settings)}, {_network_words(finished)}{'' if varied else views}; "
-        f"{_data_words(finished)}. {device_of(finished)}, "
-        f"torch {environment.get('torch', 'unknown')}, "
-        f"lieaugmenter {environment.get('lieaugmenter', 'unknown')}, "
-        f"{str(environment.get('time', 'date unknown'))[:10]}."
+        f"{_data_words(finished)}. {ran_on(finished)}."
     )
     if finished.quick:
         line = (
