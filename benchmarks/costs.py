@@ -22,12 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter import LieAugmenter
-from lieaugmenter.learning.engine import (
-    CapturedStep,
-    make_optimizer,
-    optimizer_tensors,
-    trainable,
-)
+from lieaugmenter.learning.captured import CapturedStep
+from lieaugmenter.learning.optimizer import make_optimizer, optimizer_tensors, trainable
 from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.runs import environment, write_json

@@ -25,12 +25,8 @@ from torch import Tensor, nn
 from lieaugmenter import LieAugmenter, Objective
 from lieaugmenter.actions.spatial import AffineAction
 from lieaugmenter.actions.structured import StructuredAction
-from lieaugmenter.learning.engine import (
-    CapturedStep,
-    make_optimizer,
-    optimizer_tensors,
-    trainable,
-)
+from lieaugmenter.learning.captured import CapturedStep
+from lieaugmenter.learning.optimizer import make_optimizer, optimizer_tensors, trainable
 from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.lie import kernels
 from lieaugmenter.nets.lieconv import LieConv

@@ -28,7 +28,7 @@ from lieaugmenter.experiments.catalogue import EXPERIMENTS
 from lieaugmenter.experiments.results import collect, read_results
 from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.experiments.spec import Experiment, Method
-from lieaugmenter.learning.engine import TimeIsUp
+from lieaugmenter.learning.trainer import TimeIsUp
 from lieaugmenter.runs import RunError, check_same, write_json
 
 # Relative costs, so that the longest runs start first.

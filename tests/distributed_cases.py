@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lieaugmenter import LieAugmenter, Objective, fit
 from lieaugmenter.baselines.augerino import AugerinoPlus
 from lieaugmenter.cli import main
-from lieaugmenter.learning import distributed, engine
+from lieaugmenter.learning import distributed, trainer
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.processes import process_number, wait_for_all
 from lieaugmenter.runs import RunError, RunFolder, read_tensors
@@ -125,7 +125,7 @@ def seeded(kind: Callable[..., Watched], **settings: object) -> Watched:
 
 def stop_and_resume(out: Path) -> None:
     """Stop in the middle of an epoch, after a checkpoint there, and go on from it."""
-    engine._SAVE_EVERY, engine._LOOK_EVERY = 0.0, 2
+    trainer._SAVE_EVERY, trainer._LOOK_EVERY = 0.0, 2
     try:
         with suppress(StopHereError):
             train("resumed", out, model=seeded(Stopping))
@@ -137,7 +137,7 @@ def stop_and_resume(out: Path) -> None:
         Stopping.most = -1
         train("resumed", out, model=seeded(Stopping), options={"resume": True})
     finally:
-        engine._SAVE_EVERY, engine._LOOK_EVERY = 600.0, 50
+        trainer._SAVE_EVERY, trainer._LOOK_EVERY = 600.0, 50
 
 
 def ask_for_what_is_refused(out: Path) -> None:

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lieaugmenter import LieAugmenter, Objective, TrainingDiverged, fit
 from lieaugmenter.analysis.compare import absolute_cosine
-from lieaugmenter.learning.engine import lay_channels_last, rate_at
+from lieaugmenter.learning.devices import lay_channels_last
+from lieaugmenter.learning.optimizer import rate_at
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.lie import catalogue
 from lieaugmenter.nets import MLP

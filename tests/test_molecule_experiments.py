@@ -31,7 +31,7 @@ from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.training import train
 from lieaugmenter.learning.augmenter import LieAugmenter
-from lieaugmenter.learning.engine import TimeIsUp
+from lieaugmenter.learning.trainer import TimeIsUp
 from lieaugmenter.lie.catalogue import aff, se
 from lieaugmenter.runs import RunError, RunFolder, read_tensors
 

@@ -14,7 +14,8 @@ from lieaugmenter.analysis.equivariance import push_forward
 from lieaugmenter.baselines.lorentz import LorentzFrames
 from lieaugmenter.data.amplitudes import amplitudes
 from lieaugmenter.learning.augmenter import LieAugmenter
-from lieaugmenter.learning.engine import History, fit
+from lieaugmenter.learning.engine import fit
+from lieaugmenter.learning.trainer import History
 from lieaugmenter.lie.catalogue import so_pq
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.nets.transformer import ParticleTransformer

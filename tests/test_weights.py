@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter.learning.augmenter import LieAugmenter
-from lieaugmenter.learning.engine import TimeIsUp, fit
+from lieaugmenter.learning.engine import fit
+from lieaugmenter.learning.trainer import TimeIsUp
 from lieaugmenter.learning.weights import WeightAverage, half, load_weights, save_weights
 from lieaugmenter.nets.lieconv import LieConv, MaskedBatchNorm
 from lieaugmenter.runs import RunError, RunFolder

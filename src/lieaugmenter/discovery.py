@@ -48,7 +48,8 @@ from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import entries, polarize
 from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial, Verdict, decide, quality_of
 from lieaugmenter.learning.augmenter import LieAugmenter
-from lieaugmenter.learning.engine import fit, pick_device
+from lieaugmenter.learning.devices import pick_device
+from lieaugmenter.learning.engine import fit
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.streams import Reservoir, Stream
 from lieaugmenter.lie.brackets import orthonormal

@@ -16,7 +16,7 @@ from lieaugmenter.cli.program import STOPPED, app, refuse_torchrun
 from lieaugmenter.experiments.catalogue import EXPERIMENTS, find_experiment
 from lieaugmenter.experiments.results import summary, write_results
 from lieaugmenter.experiments.runner import Settings, run_method
-from lieaugmenter.learning.engine import TimeIsUp
+from lieaugmenter.learning.trainer import TimeIsUp
 from lieaugmenter.runs import WriteError
 
 

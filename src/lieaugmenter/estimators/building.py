@@ -14,7 +14,7 @@ from lieaugmenter.discovery import Discovery
 from lieaugmenter.estimators.settings import Settings
 from lieaugmenter.estimators.task import Task
 from lieaugmenter.learning import LieAugmenter
-from lieaugmenter.learning.engine import pick_device
+from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.samplers import warmup_share
 from lieaugmenter.nets import CNN, MLP

@@ -22,8 +22,8 @@ from lieaugmenter.estimators.settings import Settings, recorded
 from lieaugmenter.estimators.words import lines_of_table, sentence_of_one, sentence_of_teams
 from lieaugmenter.export.manifest import FORMS, Manifest, made_by
 from lieaugmenter.learning import LieAugmenter
-from lieaugmenter.learning.engine import History
 from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.learning.trainer import History
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.sweep import sweep
 from lieaugmenter.report.trials import departure, ways_to_predict

@@ -22,9 +22,10 @@ from lieaugmenter.estimators.building import (
 from lieaugmenter.estimators.settings import Settings
 from lieaugmenter.estimators.task import Task, scaled
 from lieaugmenter.learning import fit
-from lieaugmenter.learning.engine import History, pick_device
+from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.learning.streams import Stream
+from lieaugmenter.learning.trainer import History
 from lieaugmenter.nets import MLP
 from lieaugmenter.processes import from_first
 from lieaugmenter.runs import RunFolder

@@ -30,7 +30,7 @@ from lieaugmenter.experiments.momenta import compare_with_lorentz, covered_by_ev
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.training import Settings, Trained
 from lieaugmenter.learning.augmenter import LieAugmenter
-from lieaugmenter.learning.engine import pick_device
+from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.brackets import closure_residual
 from lieaugmenter.lie.elements import Elements

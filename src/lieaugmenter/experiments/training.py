@@ -28,10 +28,12 @@ from lieaugmenter.discovery import likeliest
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.averaging import in_chunks
-from lieaugmenter.learning.engine import History, TrainingDiverged, fit, pick_device
+from lieaugmenter.learning.devices import pick_device
+from lieaugmenter.learning.engine import fit
 from lieaugmenter.learning.ensemble import fit_ensemble
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.learning.trainer import History, TrainingDiverged
 from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.lie.samplers import IntegerGrid, Normal, Uniform
 from lieaugmenter.runs import RunFolder

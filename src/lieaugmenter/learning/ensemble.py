@@ -22,19 +22,18 @@ from torch.optim import Optimizer
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
 from lieaugmenter.learning.augmenter import LieAugmenter, prepare_by_kernels
 from lieaugmenter.learning.batches import TensorBatches
-from lieaugmenter.learning.engine import (
+from lieaugmenter.learning.captured import CapturedStep
+from lieaugmenter.learning.devices import pick_device
+from lieaugmenter.learning.optimizer import (
     SCHEDULES,
-    CapturedStep,
-    History,
-    TrainingDiverged,
     make_optimizer,
     optimizer_tensors,
-    pick_device,
     rate_at,
     set_rate,
     trainable,
 )
 from lieaugmenter.learning.progress import TextProgress
+from lieaugmenter.learning.trainer import History, TrainingDiverged
 from lieaugmenter.learning.unaugmented import Unaugmented
 
 

@@ -20,14 +20,9 @@ from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.averaging import shaped_like
 from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.checkpoint import lay_out_like_parameters
-from lieaugmenter.learning.engine import (
-    SCHEDULES,
-    TrainingDiverged,
-    make_optimizer,
-    rate_at,
-    trainable,
-)
 from lieaugmenter.learning.objective import Loss, prediction_loss
+from lieaugmenter.learning.optimizer import SCHEDULES, make_optimizer, rate_at, trainable
+from lieaugmenter.learning.trainer import TrainingDiverged
 
 try:
     from lightning import LightningModule
