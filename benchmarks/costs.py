@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from steps import TrainingStep, seconds
 from torch import Tensor, nn
 
 from lieaugmenter import LieAugmenter
-from lieaugmenter.learning.captured import CapturedStep
-from lieaugmenter.learning.optimizer import make_optimizer, optimizer_tensors, trainable
 from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.runs import environment, write_json
@@ -85,66 +84,20 @@ def value(curve: str, setting: Setting) -> int:
     return getattr(setting, fields.get(curve, "generators"))
 
 
-@dataclass(frozen=True)
-class Step:
-    """A training step: as it is timed, and as its memory is measured."""
-
-    timed: Callable[[], object]
-    eager: Callable[[], object]
-
-
 def make_step(
     setting: Setting, learner: LieAugmenter | Unaugmented, n: int, device: torch.device
-) -> Step:
+) -> TrainingStep:
     torch.manual_seed(0)
     model = setting.network().to(device)
-    learner.to(device).train()
-    optimizer = make_optimizer([trainable(model), trainable(learner)], 1e-3, device)
-    x, y = setting.data(n, device)
-
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        loss = learner.loss(model, x, y)
-        loss.backward()
-        optimizer.step()
-        return loss.parts.values_tensor
-
-    def state() -> list[Tensor]:
-        modules: list[nn.Module] = [model, learner]
-        held = [tensor for module in modules for tensor in module.state_dict().values()]
-        return [*held, *optimizer_tensors(optimizer)]
-
-    def eager() -> object:
-        return step(x, y)
-
-    eager()
-    if device.type != "cuda":
-        return Step(eager, eager)
-    captured = CapturedStep(step, (x, y), state)
-    return Step(lambda: captured.graph.replay(), eager)
+    return TrainingStep(model, learner.to(device), *setting.data(n, device), bf16=False)
 
 
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def seconds(step: Callable[[], object], repeats: int, device: torch.device) -> float:
-    """Of one call, from as many in a row."""
-    now = time.perf_counter if device.type == "cuda" else time.process_time
-    wait(device)
-    start = now()
-    for _ in range(repeats):
-        step()
-    wait(device)
-    return (now() - start) / repeats
-
-
-def fastest(steps: list[Step], rounds: int, device: torch.device) -> list[float]:
+def fastest(steps: list[TrainingStep], rounds: int, device: torch.device) -> list[float]:
     """Seconds of each step, in turns; what else the machine does only adds time."""
-    repeats = [max(1, round(0.03 / seconds(step.timed, 3, device))) for step in steps]
+    clock = time.perf_counter if device.type == "cuda" else time.process_time
+    repeats = [max(1, round(0.03 / seconds(step, 3, device, clock))) for step in steps]
     times = [
-        [seconds(step.timed, n, device) for step, n in zip(steps, repeats, strict=True)]
+        [seconds(step, n, device, clock) for step, n in zip(steps, repeats, strict=True)]
         for _ in range(rounds)
     ]
     return [min(column) for column in zip(*times, strict=True)]

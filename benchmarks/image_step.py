@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from steps import TrainingStep, costliest, fastest, show, wait
+from torch import Tensor
 
 from lieaugmenter import LieAugmenter, Objective, fit
-from lieaugmenter.learning.captured import CapturedStep
-from lieaugmenter.learning.optimizer import make_optimizer, optimizer_tensors, trainable
+from lieaugmenter.learning.devices import lay_channels_last
 from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.nets import CNN
 from lieaugmenter.runs import environment, write_json
@@ -29,8 +28,6 @@ OBJECTIVE = Objective(
     prediction=1.0, equivariance=7.0, similarity=0.1, sparsity=1e-2, alignment=0.0, proximity=0.0
 )
 CLASSES = 10
-# Kernels that are listed, and the characters of a name that are shown.
-LISTED, NAME_LENGTH = 45, 90
 
 
 @dataclass(frozen=True)
@@ -63,113 +60,18 @@ def make_augmenter(views: int) -> LieAugmenter:
 
 def make_step(
     learner: LieAugmenter | Unaugmented, n_images: int, side: int, device: torch.device
-) -> tuple[Callable[[], Any], float]:
-    """A function that takes one step, and the seconds until it could take the first.
-
-    Parameters
-    ----------
-    learner
-        Its loss is trained.
-    n_images
-        In a batch, before augmentation.
-    side
-        Of an image, in pixels.
-    """
+) -> tuple[TrainingStep, float]:
+    """A step on so many images before augmentation, and the seconds until it was ready."""
     start = time.perf_counter()
     torch.manual_seed(0)
     model = CNN((1, side, side), CLASSES).to(device)
     if device.type == "cuda":
-        model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    learner.to(device).train()
-    groups = [trainable(model), trainable(learner, **learner.optimizer_options)]
-    optimizer = make_optimizer(groups, 1e-3, device)
-
-    def forward(x: Tensor) -> Tensor:
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            prediction = model(x)
-        return prediction.float()
-
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        loss = learner.loss(forward, x, y)
-        loss.backward()
-        optimizer.step()
-        return loss.parts.values_tensor
-
-    def state() -> list[Tensor]:
-        modules: list[nn.Module] = [model, learner]
-        held = [tensor for module in modules for tensor in module.state_dict().values()]
-        return [*held, *optimizer_tensors(optimizer)]
-
-    images, labels = random_images(n_images, side, device)
-    if device.type != "cuda":
-        step(images, labels)
-        return lambda: step(images, labels), time.perf_counter() - start
-    captured = CapturedStep(step, (images, labels), state)
-    captured.replay(images, labels)
-    torch.cuda.synchronize()
-    return lambda: captured.graph.replay(), time.perf_counter() - start
-
-
-def milliseconds(step: Callable[[], Any], repeats: int, device: torch.device) -> float:
-    """Of one step, from as many in a row."""
+        lay_channels_last(model)
+    step = TrainingStep(
+        model, learner.to(device), *random_images(n_images, side, device), bf16=True
+    )
     wait(device)
-    start = time.perf_counter()
-    for _ in range(repeats):
-        step()
-    wait(device)
-    return (time.perf_counter() - start) / repeats * 1e3
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def fastest(
-    steps: dict[str, Callable[[], Any]], sizes: Sizes, device: torch.device
-) -> dict[str, float]:
-    """The fastest round of each; rounds are taken in turns, so that all see the same clock."""
-    for step in steps.values():
-        milliseconds(step, max(1, sizes.replays // 10), device)
-    rounds = [
-        {name: milliseconds(step, sizes.replays, device) for name, step in steps.items()}
-        for _ in range(sizes.rounds)
-    ]
-    return {name: min(found[name] for found in rounds) for name in steps}
-
-
-def costliest(
-    step: Callable[[], Any], repeats: int, device: torch.device
-) -> list[dict[str, float | str]]:
-    """Kernels (on a CPU, operations) by their time in one step."""
-    on_gpu = device.type == "cuda"
-    activity = torch.profiler.ProfilerActivity
-    wait(device)
-    with torch.profiler.profile(activities=[activity.CUDA if on_gpu else activity.CPU]) as profile:
-        for _ in range(repeats):
-            step()
-        wait(device)
-
-    def total(event: Any) -> float:
-        return event.self_device_time_total if on_gpu else event.self_cpu_time_total
-
-    events = sorted(profile.key_averages(), key=total, reverse=True)
-    return [
-        {
-            "name": event.key[:NAME_LENGTH],
-            "us_per_step": total(event) / repeats,
-            "count_per_step": event.count / repeats,
-        }
-        for event in events[:LISTED]
-        if total(event) > 0
-    ]
-
-
-def show(title: str, rows: list[dict[str, float | str]]) -> None:
-    print(f"\n{title}\n{'µs':>9s} {'count':>6s}  name")
-    for row in rows:
-        print(f"{row['us_per_step']:9.1f} {row['count_per_step']:6.1f}  {row['name']}")
+    return step, time.perf_counter() - start
 
 
 def fit_seconds(sizes: Sizes, epochs: int, device: torch.device) -> float:
@@ -203,7 +105,7 @@ def measure(sizes: Sizes, device: torch.device) -> dict[str, Any]:
         for name, (learner, n_images) in kinds.items()
     }
     steps = {name: step for name, (step, _) in made.items()}
-    ms = fastest(steps, sizes, device)
+    ms = fastest(steps, rounds=sizes.rounds, replays=sizes.replays, device=device)
     ratio = ms["augmented"] / ms["plain"]
     for name, (_, seconds) in made.items():
         print(f"{name:9s} {ms[name]:8.4f} ms a step, ready after {seconds:.2f} s", flush=True)

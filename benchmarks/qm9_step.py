@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,14 +18,12 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from image_step import costliest, fastest, show
-from torch import Tensor, nn
+from steps import TrainingStep, costliest, fastest, show
+from torch import Tensor
 
 from lieaugmenter import LieAugmenter, Objective
 from lieaugmenter.actions.spatial import AffineAction
 from lieaugmenter.actions.structured import StructuredAction
-from lieaugmenter.learning.captured import CapturedStep
-from lieaugmenter.learning.optimizer import make_optimizer, optimizer_tensors, trainable
 from lieaugmenter.learning.unaugmented import Unaugmented
 from lieaugmenter.lie import kernels
 from lieaugmenter.nets.lieconv import LieConv
@@ -172,8 +169,8 @@ def make_step(
     sizes: Sizes,
     device: torch.device,
     way: Way | None = None,
-) -> tuple[Callable[[], Any], float]:
-    """A function that takes one step, and the seconds until it could take the first.
+) -> tuple[TrainingStep, float]:
+    """A step, and the seconds until it was ready.
 
     Parameters
     ----------
@@ -188,36 +185,11 @@ def make_step(
     start = time.perf_counter()
     torch.manual_seed(0)
     model = LieConv(width=sizes.width, n_blocks=sizes.blocks, atoms_per_molecule=way.room)
-    model.to(device)
-    learner.to(device).train()
-    groups = [trainable(model), trainable(learner, **learner.optimizer_options)]
-    optimizer = make_optimizer(groups, 1e-3, device)
-
-    def forward(x: dict[str, Tensor]) -> Tensor:
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=way.bf16):
-            prediction = model(x)
-        return prediction.float()
-
-    def step(x: dict[str, Tensor], y: Tensor) -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        loss = learner.loss(forward, x, y)
-        loss.backward()
-        optimizer.step()
-        return loss.parts.values_tensor
-
-    def state() -> list[Tensor]:
-        modules: list[nn.Module] = [model, learner]
-        held = [tensor for module in modules for tensor in module.state_dict().values()]
-        return [*held, *optimizer_tensors(optimizer)]
-
-    x, y = random_molecules(n_molecules, device)
-    if device.type != "cuda" or not way.recorded:
-        step(x, y)
-        return lambda: step(x, y), time.perf_counter() - start
-    captured = CapturedStep(step, (x, y), state)
-    if not bool(captured.replay(x, y).isfinite().all()):
-        raise RuntimeError("the first step gave a loss that is not a number")
-    return lambda: captured.graph.replay(), time.perf_counter() - start
+    step = TrainingStep(
+        model.to(device), learner.to(device), *random_molecules(n_molecules, device),
+        bf16=way.bf16, recorded=way.recorded,
+    )  # fmt: skip
+    return step, time.perf_counter() - start
 
 
 def measure(sizes: Sizes, device: torch.device) -> dict[str, Any]:
@@ -226,14 +198,14 @@ def measure(sizes: Sizes, device: torch.device) -> dict[str, Any]:
         "plain": (Unaugmented(OBJECTIVE), together),
         "augmented": (make_augmenter(sizes), sizes.molecules),
     }
-    steps: dict[str, Callable[[], Any]] = {}
+    steps: dict[str, TrainingStep] = {}
     ready: dict[str, float] = {}
     peak: dict[str, float] = {}
     for name, (learner, n_molecules) in kinds.items():
         before = _memory(device, reset=True)
         steps[name], ready[name] = make_step(learner, n_molecules, sizes, device)
         peak[name] = _memory(device) - before
-    ms = fastest(steps, sizes, device)  # pyright: ignore[reportArgumentType]  # rounds, replays
+    ms = fastest(steps, rounds=sizes.rounds, replays=sizes.replays, device=device)
     parts = account(sizes)
     floor = sum(part.floor_us for part in parts) / 1e3
     for name in steps:
@@ -269,7 +241,9 @@ def measure_without(sizes: Sizes, device: torch.device) -> dict[str, float]:
         without = nullcontext() if way.by_kernels else patch.object(kernels, "available", bool)
         with without:
             step, _ = make_step(make_augmenter(sizes), sizes.molecules, sizes, device, way)
-            found |= fastest({name: step}, sizes, device)  # pyright: ignore[reportArgumentType]
+            found |= fastest(
+                {name: step}, rounds=sizes.rounds, replays=sizes.replays, device=device
+            )
         print(f"{found[name]:8.3f} ms a step  {name}", flush=True)
         del step
     return found

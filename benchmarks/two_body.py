@@ -19,14 +19,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from lieaugmenter import SymmetryRegressor
 from lieaugmenter.analysis.compare import absolute_cosine
 from lieaugmenter.data.dynamics import two_body_from_file
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.report.findings import Findings
+from lieaugmenter.report.heatmaps import Heatmap, heatmaps
 from lieaugmenter.report.orbits import orbits
-from lieaugmenter.report.plots import generator_heatmaps
+from lieaugmenter.report.plots import FAINT, INK, QUIET, grid, look
 from lieaugmenter.runs import RunFolder, environment, write_atomically, write_json
 
 HERE = Path(__file__).parent
@@ -88,12 +90,39 @@ def on_reference(path: Path, seed: int) -> dict[str, Any]:
     }
 
 
+def tables(findings: Findings) -> Figure:
+    """The report's tables of coloured numbers, for a page that can only show pictures."""
+    rows = heatmaps(findings)
+    with look():
+        figure, axes = grid((9.0, 3.2 * len(rows)), len(rows), max(map(len, rows)))
+        for line, row in zip(axes, rows, strict=True):
+            for ax, table in zip(line, row, strict=True):
+                _draw_table(ax, table, named=ax is line[0])
+    return figure
+
+
+def _draw_table(ax: Any, table: Heatmap, *, named: bool) -> None:
+    signs = {"plus": 1.0, "minus": -1.0, "zero": 0.0}
+    shares = [[signs[cell.sign] * cell.share for cell in row] for row in table.rows]
+    ax.imshow(shares, cmap="RdBu_r", vmin=-125, vmax=125)
+    for i, row in enumerate(table.rows):
+        for j, cell in enumerate(row):
+            colour = "white" if cell.share > 60 else QUIET
+            ax.text(j, i, cell.text, ha="center", va="center", color=colour, fontsize=6.5)
+    places = range(len(table.names))
+    ax.set_xticks(places, table.names)
+    ax.set_yticks(places, table.names if named else [""] * len(table.names))
+    ax.set_title(table.title, loc="left", color=INK)
+    ax.tick_params(length=0, labelsize=8)
+    ax.spines[:].set(visible=True, color=FAINT)
+
+
 def draw(run: RunFolder, path: Path) -> None:
     """Heat-maps above orbits, as one picture."""
     findings = Findings.load(run)
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = []
-    for number, figure in enumerate((generator_heatmaps(findings), orbits(findings))):
+    for number, figure in enumerate((tables(findings), orbits(findings))):
         part = path.with_suffix(f".{number}.png")
         figure.savefig(part, dpi=110)
         parts.append(part)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import json
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -152,3 +156,19 @@ def test_links_between_documents_lead_somewhere() -> None:
     for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.stem)
+def test_benchmarks_ask_for_nothing_that_is_gone(path: Path) -> None:
+    """Most need hours or a GPU; what they import of this project is there all the same."""
+    for module, names in _imported(path):
+        found = importlib.import_module(module)
+        for name in names:
+            is_there = hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}")
+            assert is_there, f"{path.name}: {module} has no {name}"
+
+
+def _imported(path: Path) -> Iterator[tuple[str, list[str]]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("lieaugmenter"):
+            yield str(node.module), [alias.name for alias in node.names]
