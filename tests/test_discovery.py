@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue, discovery
+from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.actions import InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
 from lieaugmenter.analysis.dimension import Dimensions, Row, visible_defect
@@ -22,6 +22,7 @@ from lieaugmenter.discovery import (
     Evidence,
     discover,
     gather,
+    given_number,
     known,
     likeliest,
     team_network,
@@ -394,7 +395,7 @@ def test_a_process_knows_more_about_few_samples_than_networks(
         return float(principal_cosines(found, turn).min())
 
     by_process = [overlap(seed) for seed in range(4)]
-    monkeypatch.setattr(discovery, "_FEW", 0)
+    monkeypatch.setattr(given_number, "_FEW", 0)
     by_networks = [overlap(seed) for seed in range(4)]
     assert np.mean(by_process) > np.mean(by_networks) + 0.2
 

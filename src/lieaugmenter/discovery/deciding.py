@@ -1,0 +1,90 @@
+"""From evidence to an answer: which generators, what they are, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lieaugmenter.actions.base import batch_size
+from lieaugmenter.analysis.components import LEAST_SAMPLES, Components
+from lieaugmenter.analysis.identify import Identity
+from lieaugmenter.analysis.verdict import Verdict, decide
+from lieaugmenter.discovery.evidence import STEPS_OF_RANGE, Evidence
+
+
+@dataclass(frozen=True, eq=False)
+class Discovery:
+    """An answer: which generators, what they are, and how sure that is.
+
+    Attributes
+    ----------
+    span
+        (c, d, d), each of norm √D: the exact algebra where it has a name and holds as well as what
+        was found. Empty where nothing is certified.
+    identity
+        What the span is; None where there is nothing, or it is too large to be named.
+    verdict
+        The verdict, with the name, the range and the discrete components.
+    components
+        What was tested beside the identity component; None where nothing was found.
+    evidence
+        What all this rests on.
+    largest
+        The largest coefficient that was asked for.
+    """
+
+    span: Float[Tensor, "c d d"]
+    identity: Identity | None
+    verdict: Verdict
+    components: Components | None
+    evidence: Evidence
+    largest: float
+
+    def reach(self) -> float | None:
+        """The range to train with: as far as every generator surely holds; None without any.
+
+        Where not even the smallest step can be judged, that step.
+        """
+        smallest = self.largest / STEPS_OF_RANGE
+        held = [smallest if until is None else until for until in self.verdict.holds_until]
+        return min(held, default=None)
+
+
+def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
+    """Decide what the evidence says, name it, and ask how far it holds.
+
+    Parameters
+    ----------
+    evidence
+        From `gather`.
+    largest
+        The largest coefficient to ask for.
+    labels
+        Whether the targets are labels.
+    """
+    table, bench = evidence.dimensions, evidence.bench
+    samples = batch_size(bench.samples)
+    verdict = decide(table, evidence.quality, labels=labels, samples=samples, trial=evidence.trial)
+    # Teams on which it was imposed say nothing about its defect, nor about how far it holds.
+    unimposed = evidence.before or evidence
+    best = table.generators[: max(1, verdict.dimension)]
+    verdict = verdict.among(unimposed.by_single_networks(best))
+    if verdict.outcome != "certified":
+        none = table.generators[:0]
+        return Discovery(none, None, verdict, None, evidence, largest)
+    span, identity = evidence.named(verdict.dimension)
+    row = unimposed.bench.judge(span)
+    verdict = replace(verdict, defect=row.defect, upper=row.upper)
+    if identity is not None:
+        verdict = verdict.naming(identity)
+    if samples < LEAST_SAMPLES:
+        return Discovery(span, identity, verdict, None, evidence, largest)
+    components = evidence.components(generators=span, identity=verdict.group)
+    verdict = replace(
+        verdict,
+        holds_until=[unimposed.holds_until(generator, largest) for generator in span],
+        components=components.group,
+    )
+    return Discovery(span, identity, verdict, components, evidence, largest)

@@ -1,0 +1,204 @@
+"""What two trained teams say about a task, and judge about spans."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lieaugmenter.actions.base import Action, Batch, map_tensors
+from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.components import PRESENT, Candidate, Components, components
+from lieaugmenter.analysis.conjugation import USUAL_NOISE
+from lieaugmenter.analysis.dimension import DEFECT_BOUND, Bench, Dimensions, visible_defect
+from lieaugmenter.analysis.identify import Identity
+from lieaugmenter.analysis.polarization import entries, polarize
+from lieaugmenter.analysis.verdict import Trial, quality_of
+from lieaugmenter.discovery.spans import identity_of, normalised, on_the_data
+from lieaugmenter.discovery.teams import SEARCHED, Team, sent
+from lieaugmenter.learning.devices import pick_device
+from lieaugmenter.lie.brackets import orthonormal
+
+# Samples on which generators are judged.
+_JUDGED = 2000
+# Samples on which finite elements are tested, which compares all pairs of them.
+_COMPARED = 500
+# Squared entries below such shares of the largest are left out where a span has no name with them.
+_SHARES = (0.03, 0.1, 0.3)
+# Coefficients at which it is asked how far a symmetry holds, up to the range.
+STEPS_OF_RANGE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What two teams say about a task.
+
+    Attributes
+    ----------
+    dimensions
+        The table over dimensions, with its generators in the units of training.
+    agreement
+        For each row of the table the smallest principal cosine between the spans that each team
+        gives by itself.
+    quality
+        R² of the mean of both teams on held-out data, or their accuracy above the majority
+        class's, scaled to [0, 1].
+    first, second
+        The teams.
+    bench
+        Judges other spans by the same teams and samples.
+    searched
+        The samples on which generators were ordered.
+    trial, before
+        Where generators were imposed on these teams, and helped: how much, and the evidence before.
+    """
+
+    dimensions: Dimensions
+    agreement: Sequence[float]
+    quality: float
+    first: Team
+    second: Team
+    bench: Bench
+    searched: Batch
+    trial: Trial | None = None
+    before: Evidence | None = None
+
+    def by_single_networks(self, span: Float[Tensor, "c d d"]) -> list[float]:
+        """The defect of a span by each pair of networks, one of each team: the noise of training.
+
+        Members of a team learn from the same samples, and differ by where their training began.
+        Empty where each team has one member: that pair has been asked.
+        """
+        bench = self.bench
+        pairs = list(itertools.product(self.first.singly(), self.second.singly()))
+        if len(pairs) == 1:
+            return []
+        benches = (
+            Bench(*pair, bench.samples, action=bench.action, output=bench.output) for pair in pairs
+        )
+        return [one.judge(span).defect for one in benches]
+
+    def holds_until(self, generator: Float[Tensor, "d d"], largest: float) -> float | None:
+        """How far along exp(wL) the symmetry surely holds on held-out data, at most to `largest`.
+
+        None where not even the smallest step can be judged: samples are then moved to where there
+        are none.
+        """
+        grid = [largest * step / STEPS_OF_RANGE for step in range(1, STEPS_OF_RANGE + 1)]
+        generator = generator.detach().double().cpu()
+        steps = [Candidate(f"{w:g}", torch.linalg.matrix_exp(w * generator)) for w in grid]
+        tested = self.components(candidates=steps)
+        present = {c.candidate.name for c in tested.with_outcome(PRESENT)}
+        found: float | None = None
+        for w, step in zip(grid, steps, strict=True):
+            if step.name not in present:
+                break
+            found = w
+        return found
+
+    def named(self, dimension: int) -> tuple[Float[Tensor, "c d d"], Identity | None]:
+        """The best generators of a dimension, each of norm √D, and what they are.
+
+        They are snapped to the exact algebra where it is not worse on held-out samples.
+        """
+        found, action = self.dimensions.generators[:dimension], self.bench.action
+        identity = identity_of(found, action)
+        if identity is not None and identity.exact is not None:
+            exact = identity.exact.to(found)
+            before, after = (abs(self.bench.judge(span).defect) for span in (found, exact))
+            if after <= max(before, DEFECT_BOUND / 2):
+                return normalised(exact, action), identity
+        return normalised(found, action), identity
+
+    def simplified(self) -> Evidence:
+        """The same with a table over large entries alone, where what is counted has no name.
+
+        Where features are far from zero, or small, some entries hardly move the samples. They are
+        known badly, however well a predictor was taught: they spoil the generators that there are,
+        and some appear to be symmetries that are none.
+        """
+        count, action = self.dimensions.count(), self.bench.action
+        found = self.dimensions.generators[:count]
+        identity = identity_of(found, action) if count and not self.dimensions.leaving else None
+        if identity is None or identity.named:
+            return self
+        weights = orthonormal(found).square().sum(0)
+        for share in _SHARES:
+            candidates = entries((weights > share * weights.max()).float()).to(found)
+            table = self.bench.dimensions(self.searched, candidates=candidates)
+            table = replace(table, visible=self.dimensions.visible, idle=self.dimensions.idle)
+            left = table.count()
+            if 2 * left <= count:
+                return self
+            if table.rows[left - 1].closure <= USUAL_NOISE:
+                agreement = _agreement(self.bench, self.searched, candidates, len(table.rows))
+                return replace(self, dimensions=table, agreement=agreement)
+        return self
+
+    @torch.no_grad()
+    def losses(self, y: Tensor) -> Float[Tensor, " n"]:
+        """Of each sample on which the teams are judged: the mean of what both lose."""
+        return (self._losses(self.first, y) + self._losses(self.second, y)) / 2
+
+    def _losses(self, team: Team, y: Tensor) -> Float[Tensor, " n"]:
+        predictions = torch.cat([team(piece) for piece in self.bench.pieces]).double().cpu()
+        y = y[: len(predictions)].cpu()
+        if team.classes:
+            return -predictions.gather(1, y[:, None]).squeeze(1).clamp_min(1e-12).log()
+        return (predictions.reshape(len(y), -1) - y.reshape(len(y), -1)).square().mean(1)
+
+    def components(self, **options: Any) -> Components:
+        """Discrete transformations, judged by the same teams; see `analysis.components`."""
+        some = map_tensors(lambda t: t[:_COMPARED], self.bench.samples)
+        action, output = self.bench.action, self.bench.output
+        return components(self.first, self.second, some, action=action, output=output, **options)
+
+
+def weigh(
+    first: Team,
+    second: Team,
+    search: Batch,
+    held_out: tuple[Batch, Tensor],
+    *,
+    action: Action,
+    output: Action,
+    candidates: Float[Tensor, "n d d"] | None = None,
+    most: int | None = None,
+    device: str | torch.device = "auto",
+    seed: int = 0,
+) -> Evidence:
+    """What two trained teams say; the parameters are those of `gather`."""
+    where = pick_device(device)
+    search = sent(search, SEARCHED, where)
+    judge, y = sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
+    bench = Bench(first, second, judge, action=action, output=output, seed=seed)
+    candidates, equations, leaving = on_the_data(search, candidates, action)
+    found = bench.dimensions(search, candidates=candidates, most=most)
+    found = replace(found, equations=equations, leaving=leaving)
+    agreement = _agreement(bench, search, candidates, len(found.rows))
+    with torch.no_grad():
+        quality = quality_of(((first(judge) + second(judge)) / 2).cpu(), y)
+    if not first.classes:
+        found = replace(found, visible=visible_defect(quality))
+    return Evidence(found, agreement, quality, first, second, bench, search)
+
+
+def _agreement(
+    bench: Bench, search: Batch, candidates: Float[Tensor, "n d d"], most: int
+) -> list[float]:
+    """The smallest principal cosine between what each team gives by itself, of each dimension."""
+    alone = [
+        polarize(
+            team, search, action=bench.action, output=bench.output, candidates=candidates,
+            chunk=bench.chunk,
+        )
+        for team in bench.models
+    ]  # fmt: skip
+    return [
+        float(principal_cosines(*(one.span(k) for one in alone)).min()) for k in range(1, most + 1)
+    ]

@@ -1,0 +1,192 @@
+"""Teach two teams, and impose on them what may be a symmetry."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lieaugmenter.actions.base import Action, Batch
+from lieaugmenter.analysis.bootstrap import bounds, resample
+from lieaugmenter.analysis.dimension import POSSIBLE_BOUND
+from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial
+from lieaugmenter.discovery.evidence import Evidence, weigh
+from lieaugmenter.discovery.teams import Team, fresh, halves, sample_count, searched, taught
+from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.objective import Objective
+from lieaugmenter.learning.streams import Stream
+from lieaugmenter.runs import RunFolder
+
+# How often generators are imposed on the teams, with how many views, up to which coefficient.
+_TRIALS = 2
+_TRIAL_VIEWS = 2
+_TRIAL_RANGE = 0.5
+
+
+def gather(
+    make_network: Callable[[], nn.Module],
+    train: tuple[Batch, Tensor] | Stream,
+    held_out: tuple[Batch, Tensor],
+    *,
+    action: Action,
+    output: Action,
+    candidates: Float[Tensor, "n d d"] | None = None,
+    most: int | None = None,
+    classes: int = 0,
+    members: int = 2,
+    epochs: int = 200,
+    most_steps: int = 6000,
+    batch_size: int = 64,
+    lr: float = 5e-3,
+    device: str | torch.device = "auto",
+    seed: int = 0,
+    progress: bool = False,
+    run: RunFolder | None = None,
+    resume: bool = False,
+) -> Evidence:
+    """Train two teams on the halves of the training data, and ask them for symmetries.
+
+    Parameters
+    ----------
+    make_network
+        Makes an untrained network; called under a seed of its own for each member. Smooth networks
+        have better derivatives.
+    train, held_out
+        Inputs and targets, scaled as the networks want them. Those to train on may be a stream; of
+        a long one the teams see only as many samples, drawn at random, as the steps take.
+    action, output
+        How generators act.
+    candidates, most
+        As of `dimensions`.
+    classes
+        Number of classes, 0 for numbers.
+    members
+        Networks in a team.
+    epochs, most_steps, batch_size, lr, device, seed, progress
+        Of the training; `epochs` is cut where it would take more steps, and half of it is enough
+        for labels, and where generators are tried out.
+    run, resume
+        A folder in which each network has its checkpoints, and whether to continue from them.
+
+    Examples
+    --------
+    >>> from lieaugmenter.actions import InvariantAction, VectorAction
+    >>> from lieaugmenter.nets import MLP
+    >>> x = torch.randn(1200, 2, generator=torch.Generator().manual_seed(0))
+    >>> y = x.norm(dim=1, keepdim=True)
+    >>> found = gather(
+    ...     lambda: MLP((2,), (1,), hidden=(32, 32), smooth=True),
+    ...     (x[:1000], y[:1000]), (x[1000:], y[1000:]),
+    ...     action=VectorAction(2), output=InvariantAction(), members=1, epochs=60,
+    ... )
+    >>> found.dimensions.count()
+    1
+    """
+    parts = halves(train, most_steps * batch_size, seed)
+    steps = -(-sample_count(parts[0]) // batch_size)
+    epochs = max(1, min(epochs, -(-most_steps // steps)))
+    half_as_many = -(-epochs // 2)
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "lr": lr,
+        "device": device,
+        "resume": resume,
+    }
+    inputs = searched(train, seed)
+
+    def teach(
+        part: str,
+        network: Callable[[int, int], nn.Module],
+        imposed: Float[Tensor, "c d d"] | None,
+        epochs: int,
+    ) -> Evidence:
+        teams = [
+            Team(
+                [
+                    taught(
+                        network(side, i),
+                        None if imposed is None else _imposing(imposed, action, output),
+                        half,
+                        seed=seed + members * side + i,
+                        epochs=epochs,
+                        progress=f"{part}, team {side + 1}, network {i + 1}" if progress else False,
+                        run=None if run is None else run.part(f"{part}-{side + 1}-{i + 1}"),
+                        **options,
+                    )
+                    for i in range(members)
+                ],
+                classes,
+            ).eval()
+            for side, half in enumerate(parts)
+        ]
+        return weigh(
+            teams[0], teams[1], inputs, held_out, action=action, output=output,
+            candidates=candidates, most=most, device=device, seed=seed,
+        )  # fmt: skip
+
+    def untaught(side: int, i: int) -> nn.Module:
+        return fresh(make_network, seed + members * side + i)
+
+    def try_out(part: str, imposed: Float[Tensor, "c d d"], latest: Evidence) -> Evidence:
+        def learned(side: int, i: int) -> nn.Module:
+            team = (latest.first, latest.second)[side]
+            return copy.deepcopy(team.members[i]).requires_grad_(True)
+
+        # They go on from what they have learned.
+        return teach(part, learned, imposed, half_as_many)
+
+    # Labels are learned by heart before long, with derivatives that mean nothing.
+    plain = teach("plain", untaught, None, half_as_many if classes else epochs)
+    return _tried_out(plain, try_out, held_out[1], labels=bool(classes)).simplified()
+
+
+def _tried_out(
+    evidence: Evidence,
+    try_out: Callable[[str, Tensor, Evidence], Evidence],
+    y: Tensor,
+    *,
+    labels: bool,
+) -> Evidence:
+    """The evidence, or that of teams on which more generators were imposed, if these help."""
+    table, least = evidence.dimensions, CERTIFIED_QUALITY["labels" if labels else "numbers"]
+    certified = table.count() if evidence.quality >= least else 0
+    proposed, tried = table.count(POSSIBLE_BOUND), evidence
+    for number in range(_TRIALS):
+        if proposed <= certified:
+            break
+        span, _ = tried.named(proposed)
+        tried = try_out(f"trial-{number + 1}", span, tried)
+        loss, upper = _share_of_loss(tried, evidence, y)
+        trial = Trial(evidence.bench.judge(span), loss, upper)
+        _, identity = tried.named(max(1, tried.dimensions.count()))
+        named = identity is not None and identity.named
+        if trial.passed(tried.dimensions, tried.quality, named=named, labels=labels):
+            return replace(tried, trial=trial, before=evidence)
+        # The wrong ones among them can be told apart now: what is left may still help.
+        proposed = min(proposed - 1, tried.dimensions.count())
+    return evidence
+
+
+def _imposing(generators: Float[Tensor, "c d d"], action: Action, output: Action) -> LieAugmenter:
+    return LieAugmenter(
+        action,
+        output=output,
+        n_views=_TRIAL_VIEWS,
+        range=min(_TRIAL_RANGE, action.usual_range),
+        warmup_steps=0,
+        objective=Objective().losses_only(),
+        basis=generators.float().cpu(),
+    )
+
+
+def _share_of_loss(after: Evidence, before: Evidence, y: Tensor) -> tuple[float, float]:
+    """The held-out loss of teams as a share of that of others, and its 95 % upper bound."""
+    now, then = (evidence.losses(y) for evidence in (after, before))
+    weights = resample(len(now), 0)
+    share = (weights @ now) / (weights @ then).clamp_min(1e-30)
+    return float(now.mean() / then.mean().clamp_min(1e-30)), float(bounds(share)[1])
