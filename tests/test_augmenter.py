@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from lieaugmenter import LieAugmenter, Objective
 from lieaugmenter.baselines.augerino import AugerinoPlus
@@ -70,3 +71,15 @@ def test_a_state_of_another_warm_up_leaves_range_and_weights_in_step(steps: int)
     assert share == pytest.approx(loaded.sampler.share)
     weight = float(loaded.term_weights[loaded.terms.index("proximity")])
     assert weight == pytest.approx(loaded.objective.proximity / share**2)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_losses_of_several_batches_go_backward_together_during_warm_up(by_hand: bool) -> None:
+    """The weights of the terms change with the range, not under a loss that waits."""
+    augmenter = LieAugmenter(
+        "vector", 3, 1 if by_hand else 2, "invariant", n_views=2, warmup_steps=4
+    )
+    model, (x, y) = nn.Linear(3, 1), (torch.randn(8, 3), torch.randn(8, 1))
+    (augmenter.loss(model, x, y) + augmenter.loss(model, x, y)).backward()
+    assert augmenter.basis.raw.grad is not None
+    assert bool(augmenter.basis.raw.grad.isfinite().all())

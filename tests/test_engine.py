@@ -544,3 +544,27 @@ def test_what_is_changed_between_epochs_is_in_the_checkpoint(tmp_path: Path) -> 
     again, restored = build()
     fit(again, restored, ring(64), epochs=1, progress=False, run=run, resume=True, device="cpu")
     assert restored.basis.mask[0, 0] == 0
+
+
+class ReadOnce(IterableDataset[tuple[Tensor, Tensor]]):
+    """Pairs that are gone once they were read."""
+
+    def __init__(self) -> None:
+        x = torch.randn(20, 2)
+        self.pairs = iter(list(zip(x, x.norm(dim=1), strict=True)))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self.pairs
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: DataLoader(data, batch_size=5)])
+def test_data_that_are_gone_after_one_reading_are_no_perfect_fit(wrap) -> None:
+    with pytest.raises(ValueError, match="must begin anew each time"):
+        fit(nn.Linear(2, 1), None, wrap(ReadOnce()), epochs=3, progress=False)
+
+
+def test_a_loader_without_a_batch_is_refused() -> None:
+    data = TensorDataset(torch.randn(20, 2), torch.randn(20, 1))
+    loader = DataLoader(data, batch_size=64, drop_last=True)
+    with pytest.raises(ValueError, match="the DataLoader has no batch"):
+        fit(nn.Linear(2, 1), None, loader, epochs=1, progress=False)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from lieaugmenter import Objective, SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
 from lieaugmenter.analysis.identify import identify
+from lieaugmenter.estimators.task import _split
 from lieaugmenter.runs import RunError, RunFolder
 
 QUICK: dict[str, Any] = {"hidden": (32, 32), "n_views": 2, "random_state": 0, "device": "cpu"}
@@ -483,3 +484,28 @@ def test_an_algebra_that_cannot_be_named_does_not_lose_the_training(
         model = SymmetryRegressor(output="invariant", epochs=1, random_state=0).fit(*ring_of(60))
     assert model.identity_ is None
     assert model.predict(ring_of(60)[0]).shape == (60,)
+
+
+@pytest.mark.parametrize(("n", "fraction"), [(4, 0.2), (7, 0.2), (1000, 0.001), (300, 0.999)])
+def test_no_sample_is_both_learned_from_and_held_out(n: int, fraction: float) -> None:
+    train, held_out = _split(n, fraction, seed=0)
+    assert sorted([*train.tolist(), *held_out.tolist()]) == list(range(n))
+    assert min(len(train), len(held_out)) >= 2
+
+
+def test_too_few_samples_to_hold_some_out_are_refused() -> None:
+    x, y = np.random.default_rng(0).normal(size=(3, 2)), np.ones(3)
+    with pytest.raises(ValueError, match="there are 3 samples: at least 4 are needed"):
+        SymmetryRegressor(epochs=1).fit(x, y)
+
+
+@pytest.mark.parametrize("n_generators", ["auto", 1])
+def test_a_handful_of_held_out_samples_decides_nothing(n_generators: str | int) -> None:
+    x = np.random.default_rng(0).normal(size=(1000, 2))
+    model = SymmetryRegressor(
+        n_generators=n_generators, validation=0.001, epochs=20, random_state=0
+    ).fit(x, np.hypot(*x.T))
+    assert model.verdict_.outcome == "inconclusive"
+    assert any(
+        "2 held-out samples are too few to tell" in reason for reason in model.verdict_.reasons
+    )

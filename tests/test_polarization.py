@@ -17,6 +17,7 @@ from lieaugmenter.baselines.emlp import EMLP
 from lieaugmenter.data.dynamics import true_generator, two_body
 from lieaugmenter.lie import catalogue
 from lieaugmenter.lie.basis import block_mask
+from lieaugmenter.testing import equivariance_error
 
 # torch.func.jvp still scripts its own decompositions, and warns of it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -285,3 +286,16 @@ def test_a_predictor_beside_itself_is_itself(rng: torch.Generator) -> None:
     alone = polarize(model, x, action=VECTOR, output=INVARIANT)
     both = polarize(model, x, action=VECTOR, output=INVARIANT, other=model)
     torch.testing.assert_close(both.spectrum, alone.spectrum)
+
+
+def test_asking_a_network_for_its_symmetry_leaves_it_as_it_was() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 1))
+    x, options = torch.randn(32, 3) + 5, {"action": VectorAction(3), "output": InvariantAction()}
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    first, second = (polarize(model, x, **options).spectrum for _ in range(2))
+    assert torch.equal(first, second)
+    errors = {equivariance_error(model, catalogue.so(3), x, **options) for _ in range(2)}
+    assert len(errors) == 1
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.training
+    assert model[1].training

@@ -147,3 +147,21 @@ def test_elements_of_other_laws_go_no_further(law: dict) -> None:
 def test_redundant_generators_make_one_axis() -> None:
     turn = TURN_AND_SCALING[:1]
     assert len(predictor(0.0, basis=torch.cat([turn, -2 * turn])).axes()) == 1
+
+
+def test_predictions_of_a_module_have_gradients() -> None:
+    model = predictor(0.3)
+    x = torch.randn(5, *samples()[0].shape[1:], requires_grad=True)
+    model(x, views=4).sum().backward()
+    assert x.grad is not None
+    step = 1e-2 * torch.randn_like(x)
+    change = model.predict(x + step, views=4) - model.predict(x - step, views=4)
+    torch.testing.assert_close(change.sum(), 2 * (x.grad * step).sum(), rtol=0.05, atol=1e-3)
+    assert not model.predict(x).requires_grad
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
+def test_an_averaged_prediction_is_not_traced() -> None:
+    model, (x, _) = predictor(0.3), samples()
+    with pytest.raises(RuntimeError, match="would draw other elements at every call"):
+        torch.jit.trace(model, x)

@@ -11,6 +11,7 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, batch_size, composition_error, map_tensors
 from lieaugmenter.actions.linear import InvariantAction
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.nets.mode import evaluating
 
 
 @torch.no_grad()
@@ -30,7 +31,7 @@ def equivariance_error(
     Parameters
     ----------
     model
-        f.
+        f, asked in evaluation mode.
     basis
         Generators of the group, (c, d, d).
     x
@@ -55,8 +56,8 @@ def equivariance_error(
     draw = (torch.rand(n, n_views, len(basis), generator=rng) * 2 - 1) * range
     elements = Elements(draw.to(basis), basis)
     views = map_tensors(lambda t: t.flatten(0, 1), action.act(elements, x))
-    moved_first = model(views).unflatten(0, (n, n_views))
-    direct = model(x)
+    with evaluating(model):
+        moved_first, direct = model(views).unflatten(0, (n, n_views)), model(x)
     gap = (moved_first - output.act(elements, direct)).flatten(2).norm(dim=2).mean()
     return float(gap / direct.flatten(1).norm(dim=1).mean().clamp_min(1e-30))
 

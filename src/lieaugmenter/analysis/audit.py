@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.actions.linear import InvariantAction
@@ -26,6 +26,7 @@ from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.analysis.equivariance import equivariance_error, lie_derivative
 from lieaugmenter.lie import catalogue
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.nets.mode import evaluating
 from lieaugmenter.runs import read_json, read_tensors
 
 COEFFICIENTS = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -208,7 +209,7 @@ def audit(
         raise ValueError(f"x has {batch_size(x)} samples; an audit needs at least 2")
     name, generators = generators_of(group, action, axes)
     generators = generators.to(tensors_of(x)[0])
-    with _evaluating(model):
+    with _asked(model):
         checked = _checked(model, x, output)
         measured = _measure(checked, x, generators, action, output, seed)
         errors, random_errors = _curves(checked, x, measured, action, output, coefficients, seed)
@@ -366,15 +367,11 @@ def _checked(
 
 
 @contextmanager
-def _evaluating(model: Callable[[Batch], Tensor]) -> Iterator[None]:
-    """Evaluation mode for as long as it lasts, because batch norm would mix samples."""
-    training = model if isinstance(model, nn.Module) and model.training else None
-    # An exported program is in the mode it was exported in, and refuses to change it.
-    with suppress(NotImplementedError):
-        if training is not None:
-            training.eval()
+def _asked(model: Callable[[Batch], Tensor]) -> Iterator[None]:
+    """Evaluation mode for as long as it lasts, and an error that says what failed."""
     try:
-        yield
+        with evaluating(model):
+            yield
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
@@ -382,10 +379,6 @@ def _evaluating(model: Callable[[Batch], Tensor]) -> Iterator[None]:
         raise ValueError(
             f"the model fails on some batches: {words[-1]}. It must take any number of samples"
         ) from error
-    finally:
-        with suppress(NotImplementedError):
-            if training is not None:
-                training.train()
 
 
 @dataclass(frozen=True, eq=False)

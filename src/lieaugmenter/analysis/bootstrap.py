@@ -12,6 +12,8 @@ RESAMPLES = 400
 # One-sided.
 CONFIDENCE = 0.95
 _MOST_WEIGHTS = 10**7
+# Of fewer samples the bounds mean nothing.
+LEAST_SAMPLES = 20
 
 
 def resample(n: int, seed: int) -> Float[Tensor, "r n"]:

@@ -27,7 +27,7 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
 from lieaugmenter.actions.linear import FourVectorAction, InvariantAction
 from lieaugmenter.actions.spatial import AffineAction
-from lieaugmenter.analysis.bootstrap import bounds, resample, signed_root
+from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample, signed_root
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.analysis.identify import LARGEST_NAMED, identify
@@ -35,7 +35,6 @@ from lieaugmenter.lie.elements import Elements
 
 PRESENT, ABSENT, UNCLEAR, UNJUDGED = "present", "absent", "unclear", "cannot be judged"
 # Samples that are looked at: all pairs of them are compared.
-LEAST_SAMPLES = 20
 _MOST_SAMPLES = 2000
 # Samples of more numbers are looked at along so many random directions.
 _LARGEST_SPACE = 256

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, map_tensors, tensors_of
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.nets.mode import evaluating
 
 
 def _both_ways(
@@ -21,8 +22,9 @@ def _both_ways(
 ) -> tuple[Tensor, Tensor]:
     """Ψ(g x) and g Ψ(x), (batch, views, …)."""
     views = map_tensors(lambda t: t.flatten(0, 1), action.act(elements, x))
-    moved_first = model(views).unflatten(0, (elements.batch, elements.views))
-    return moved_first, output.act(elements, model(x))
+    with evaluating(model):
+        moved_first = model(views).unflatten(0, (elements.batch, elements.views))
+        return moved_first, output.act(elements, model(x))
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.analysis.equivariance import lie_derivative
+from lieaugmenter.nets.mode import evaluating
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def polarize(
     Parameters
     ----------
     model
-        Ψ, differentiable, one sample at a time (batch normalisation in evaluation mode).
+        Ψ, differentiable; asked in evaluation mode.
     x
         Samples; or an iterator over batches of them, for data that do not fit into memory. It is
         read once.
@@ -123,10 +124,11 @@ def polarize(
         n += batch_size(piece)
         moved = [action.moving(action.differential(e, piece)) for e in directions]
         displacements += _gram(moved, moved)
-        residuals = [
-            [lie_derivative(one, piece, e, action=action, output=output) for e in directions]
-            for one in ([model] if other is None else [model, other])
-        ]
+        with evaluating(model, other):
+            residuals = [
+                [lie_derivative(one, piece, e, action=action, output=output) for e in directions]
+                for one in ([model] if other is None else [model, other])
+            ]
         defects += _gram(residuals[0], residuals[-1])
     defects, displacements = defects / n, displacements / n
     sizes, axes = torch.linalg.eigh(displacements)

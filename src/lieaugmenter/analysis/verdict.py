@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
-from lieaugmenter.analysis.bootstrap import bounds, resample
+from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample
 from lieaugmenter.analysis.dimension import DEFECT_BOUND, Dimensions, Row
 from lieaugmenter.analysis.equivariance import lie_derivative
 from lieaugmenter.analysis.identify import Identity
@@ -265,10 +265,11 @@ def decide(
     trial
         The trial that was passed, where the teams had generators imposed on them.
     """
-    if trial is not None:
+    enough = samples >= LEAST_SAMPLES
+    if trial is not None and enough:
         return _decided_by_trial(table, quality, trial, samples)
     least = CERTIFIED_QUALITY["labels" if labels else "numbers"]
-    learned = table.agree and quality >= least
+    learned = table.agree and quality >= least and enough
     found = table.count() if learned else 0
     rows = {row.dimension: row for row in table.rows}
     shown = rows[max(found, 1)]
@@ -282,6 +283,9 @@ def decide(
     if not table.agree:
         outcome = "inconclusive"
         reasons.append("The teams have nothing in common: the task was not learned.")
+    elif not enough:
+        outcome = "inconclusive"
+        reasons.append(_too_few(samples))
     elif not learned:
         outcome = "inconclusive"
         reasons.append(
@@ -304,6 +308,13 @@ def decide(
     if not table.agree:
         return Verdict(outcome, None, found, quality=quality, reasons=reasons)
     return Verdict(outcome, None, found, shown.defect, shown.upper, quality, reasons)
+
+
+def _too_few(samples: int) -> str:
+    return (
+        f"{samples} held-out samples are too few to tell how large a defect is: {LEAST_SAMPLES} "
+        f"are needed. Give more data, or hold out a larger share of them (validation)."
+    )
 
 
 def _why_undecided(table: Dimensions, best: Row, refuted_above: float) -> str:
@@ -443,6 +454,8 @@ def assess(
         )
     elif c >= free:
         outcome, reason = "inconclusive", NOTHING_TO_COMPARE
+    elif n < LEAST_SAMPLES:
+        outcome, reason = "inconclusive", _too_few(n)
     elif lower > _REFUTED_ABOVE:
         outcome = "refuted"
         reason = (

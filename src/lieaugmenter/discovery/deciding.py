@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import batch_size
-from lieaugmenter.analysis.components import LEAST_SAMPLES, Components
+from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES
+from lieaugmenter.analysis.components import Components
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.verdict import Verdict, decide
 from lieaugmenter.discovery.evidence import STEPS_OF_RANGE, Evidence

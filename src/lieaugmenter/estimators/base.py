@@ -191,4 +191,4 @@ class SymmetryEstimator(Fitted):
     def _predict_values(self, X: Any, views: int | None) -> np.ndarray:
         check_is_fitted(self, "verdict_")
         x = torch.from_numpy(np.ascontiguousarray(self._validated_x(X, reset=False))).float()
-        return self.predictor_(x, views=views).cpu().double().numpy()
+        return self.predictor_.predict(x, views=views).double().numpy()

@@ -181,8 +181,7 @@ class Fitted(Settings):
         """What was found as data, which need neither this estimator nor what it was fitted on."""
         check_is_fitted(self, "verdict_")
         settings, identity = recorded(self), self.identity_
-        with torch.no_grad():
-            prediction = self.predictor_(torch.zeros(1, *self.sample_shape_), views=0)
+        prediction = self.predictor_.predict(torch.zeros(1, *self.sample_shape_), views=0)
         return Manifest(
             generators=torch.from_numpy(self.generators_),
             exact=None if identity is None else identity.exact,

@@ -27,7 +27,7 @@ def judge(
     network, augmenter = predictor.network, predictor.augmenter
     device = predictor.y_scale.device
     # The direct prediction: averaging over a wrong symmetry would hide that it was learned.
-    quality = quality_of(predictor(x, views=0).cpu(), y)
+    quality = quality_of(predictor.predict(x, views=0), y)
 
     def outputs(batch: Tensor) -> Tensor:
         values = network(batch)

@@ -20,7 +20,9 @@ from lieaugmenter.learning.streams import Reservoir, Stream, hashes
 from lieaugmenter.runs import fingerprint
 
 # Held-out samples of a stream, at most: they are kept in memory.
-_HELD_OUT = 20_000
+_MOST_HELD_OUT = 20_000
+# Samples to learn from, or to be judged on, at least.
+_LEAST_PART = 2
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,20 @@ def task_of_arrays(
 
 
 def _split(n: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices to train on and to hold out; with very few samples both are all of them."""
-    held = round(n * fraction)
-    if held < 2 or n - held < 2:
-        everything = torch.arange(n)
-        return everything, everything
+    """Indices to train on and to hold out."""
+    held = _held_out(n, fraction)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return order[held:], order[:held]
+
+
+def _held_out(n: int, fraction: float) -> int:
+    """How many of n samples are held out: never so many, or so few, that a part has only one."""
+    if n < 2 * _LEAST_PART:
+        raise ValueError(
+            f"there {'is 1 sample' if n == 1 else f'are {n} samples'}: at least {2 * _LEAST_PART} "
+            f"are needed, to learn from some and be judged on others"
+        )
+    return min(max(round(n * fraction), _LEAST_PART), n - _LEAST_PART)
 
 
 # -- streams ---------------------------------------------------------------------------------------
@@ -127,17 +136,13 @@ class Reading:
 
     def held_out(self, fraction: float) -> int:
         """How many samples are held out."""
-        count = self.survey.count
-        held = min(round(fraction * count), len(self.y))
-        if held < 2 or count - held < 2:
-            raise ValueError(f"the stream has {count} samples: too few to hold some out")
-        return held
+        return min(_held_out(self.survey.count, fraction), len(self.y))
 
 
 def read_once(stream: Stream, seed: int, feature_names: Sequence[str] | None) -> Reading:
     """Read everything once: what there is, a random part to keep, and what identifies it."""
     survey, total = Survey(), 0
-    reservoir = Reservoir(_HELD_OUT, seed=seed)
+    reservoir = Reservoir(_MOST_HELD_OUT, seed=seed)
     for x, y in stream.pieces():
         if not isinstance(x, Tensor):
             raise ValueError(
@@ -183,10 +188,14 @@ def task_of_stream(
     action.check(reading.x)
     sizes = None if classes else _TargetSizes.of(survey.y_moments)
     last = reading.keys[held - 1]
+    train = stream.where(lambda keys: keys > last, seed).map(lambda x, y: (x.float(), encoded(y)))
+    if not train.count:
+        raise ValueError(
+            f"the stream gave {survey.count} samples at first and none when it was read again: it "
+            f"is read many times, so that what gives them must begin anew each time"
+        )
     return Task(
-        train=stream.where(lambda keys: keys > last, seed).map(
-            lambda x, y: (x.float(), encoded(y))
-        ),
+        train=train,
         held_out=(reading.x[:held], encoded(reading.y[:held])),
         action=action,
         output=output,

@@ -132,12 +132,12 @@ def _error(experiment: Experiment, task: Task) -> tuple[str, Callable[..., float
 
 def _accuracy(predictor: Predictor, x: Tensor, y: Tensor, views: int | None = None) -> float:
     """Per cent of the samples whose most probable class is the right one."""
-    return 100 * float((predictor(x, views=views).argmax(1).cpu() == y).double().mean())
+    return 100 * float((predictor.predict(x, views=views).argmax(1) == y).double().mean())
 
 
 def _confusion(predictor: Predictor, x: Tensor, y: Tensor, classes: int) -> list[list[int]]:
     """How many samples of each class (a row) were taken for which (a column)."""
-    pairs = y * classes + predictor(x).argmax(1).cpu()
+    pairs = y * classes + predictor.predict(x).argmax(1)
     return torch.bincount(pairs, minlength=classes**2).view(classes, classes).tolist()
 
 

@@ -34,6 +34,7 @@ from lieaugmenter.lie.basis import GeneratorBasis, block_mask
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.exponential import LARGEST_SERIES
 from lieaugmenter.lie.samplers import LearnableRange, Sampler, make_sampler
+from lieaugmenter.nets.mode import evaluating
 
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
@@ -378,8 +379,7 @@ class LieAugmenter(nn.Module):
             rows = slice(first, min(first + size, n))
             part = map_tensors(lambda t, rows=rows: t[rows], x)
             joined, terms_of = self._around(elements.of_samples(rows), part, y[rows])
-            terms = terms_of(call(model, joined)) * ((rows.stop - first) / n)
-            yield as_loss(torch.dot(terms, self.term_weights.to(terms.dtype)), self._terms, terms)
+            yield self._weighed(terms_of(call(model, joined)) * ((rows.stop - first) / n))
 
     def prepare(
         self, x: Batch, y: Tensor, generator: torch.Generator | None = None
@@ -403,10 +403,16 @@ class LieAugmenter(nn.Module):
         joined, terms_of = self._prepare(x, y, generator)
 
         def finish(predictions: Tensor) -> Loss:
-            terms = terms_of(predictions)
-            return as_loss(torch.dot(terms, self.term_weights.to(terms.dtype)), self._terms, terms)
+            return self._weighed(terms_of(predictions))
 
         return joined, finish
+
+    def _weighed(self, terms: Float[Tensor, " terms"]) -> Loss:
+        """The weighted sum of the terms, with a copy of the weights: during the warm-up the next
+        loss writes to them, and this one may not have gone backward yet.
+        """
+        weights = self.term_weights.to(terms.dtype, copy=True)
+        return as_loss(torch.dot(terms, weights), self._terms, terms)
 
     def begin(self, x: Batch, y: Tensor) -> Tensor:
         """Check a batch and count the step; the labels in the form that the terms need."""
@@ -535,7 +541,8 @@ class LieAugmenter(nn.Module):
             # Reshaped only where it must be: a view is a node of the graph, and takes its time.
             if predictions.ndim != 2 or predictions.shape[1] != flat.shape[1]:
                 predictions = predictions.reshape(-1, flat.shape[1])
-            weights = self.vector_weights.to(x.dtype)
+            # A copy, as in `_weighed`.
+            weights = self.vector_weights.to(x.dtype, copy=True)
             total, terms = vector_step.total(predictions, flat, y_views, regularisers, weights)
             if len(self._terms) < len(_VECTOR_TERMS):
                 terms = terms.index_select(0, self.vector_terms)
@@ -622,6 +629,18 @@ class LieAugmenter(nn.Module):
 
     @torch.no_grad()
     def predict(
+        self, model: Callable[[Batch], Tensor], x: Batch, **options: Any
+    ) -> Float[Tensor, "batch *out"]:
+        """Predict by averaging over K sampled elements, Eq. (39), or directly; without gradients.
+
+        Parameters
+        ----------
+        model, x, options
+            As for `average`.
+        """
+        return self.average(model, x, **options)
+
+    def average(
         self,
         model: Callable[[Batch], Tensor],
         x: Batch,
@@ -631,7 +650,7 @@ class LieAugmenter(nn.Module):
         seed: int = 0,
         batch_size: int = 2048,
     ) -> Float[Tensor, "batch *out"]:
-        """Predict by averaging over K sampled elements, Eq. (39), or directly.
+        """What `predict` predicts, with gradients to the inputs, the model and the generators.
 
         Pass the module itself where you can: behind a lambda its dropout stays as it is.
         The output of each view is moved back by the inverse element before averaging. All samples
@@ -675,7 +694,7 @@ class LieAugmenter(nn.Module):
                 model, chunk, elements, action=self.action, output=self.output, average=average
             )
 
-        with _evaluating(model):
+        with evaluating(model):
             return in_chunks(one_chunk, x, max(1, batch_size // (views + 1)))
 
     def freeze(self) -> LieAugmenter:
@@ -772,7 +791,7 @@ def prepare_by_kernels(
             flat,
             y_views if first._labels_move else flat.unsqueeze(2),
             regularisers,
-            first.vector_weights,
+            first.vector_weights.clone(),  # as in `_weighed`
         )
         return totals, terms.index_select(1, first.vector_terms)
 
@@ -876,17 +895,3 @@ class _RandomSource:
 def _capturing() -> bool:
     """Whether this is being recorded into a CUDA graph, whose replays cannot count steps."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
-@contextmanager
-def _evaluating(model: object) -> Iterator[None]:
-    """Evaluation mode for the time of a block; each module gets its own mode back."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    modes = [module.training for module in modules]
-    for module in modules:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode

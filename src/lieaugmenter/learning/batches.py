@@ -242,6 +242,8 @@ class LoaderBatches:
             self.length = len(loader)
         except TypeError:
             self.length = sum(1 for _ in loader)
+        if not self.length:
+            raise ValueError("the DataLoader has no batch (drop_last=True and few samples?)")
         self.loader = loader
         self.device = device
 

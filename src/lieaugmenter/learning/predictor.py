@@ -52,7 +52,8 @@ class Predictor(nn.Module):
 
     Notes
     -----
-    ``forward(x)`` gives values for a regressor and class probabilities for a classifier.
+    ``forward(x)`` gives values for a regressor and class probabilities for a classifier, with
+    gradients; ``predict(x)`` the same without.
     """
 
     y_scale: Tensor
@@ -97,13 +98,23 @@ class Predictor(nn.Module):
         scaled = self.scale_x(map_tensors(lambda t: _as_trained(t, device), x))
         average = "probabilities" if self.classes else "values"
         views = self.views if views is None else views
-        prediction = self.averaged_over.predict(self.network, scaled, views=views, average=average)
+        if views and torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+            raise RuntimeError(
+                "a trace would draw other elements at every call; trace predictor.network, which "
+                "predicts directly, in the units of training"
+            )
+        prediction = self.averaged_over.average(self.network, scaled, views=views, average=average)
         return prediction if self.classes else prediction * self.y_scale + self.y_shift
+
+    @torch.no_grad()
+    def predict(self, x: Batch, views: int | None = None) -> Tensor:
+        """The same without gradients, on the CPU."""
+        return self(x, views=views).cpu()
 
     @torch.no_grad()
     def loss(self, x: Batch, y: Tensor, views: int | None = None) -> float:
         """Mean squared or absolute error, or negative log-likelihood, in the data's units."""
-        prediction = self(x, views=views).cpu()
+        prediction = self.predict(x, views=views)
         if self.classes:
             return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y.cpu()))
         error = prediction.reshape(y.shape) - y.cpu()

@@ -131,6 +131,7 @@ class Trainer:
         self.saved_on = time.monotonic()
         while self.epoch < self.epochs:
             started = time.monotonic()
+            begun = self.step
             for x, y in self.batches.epoch(self.epoch, skip=self.step):
                 set_rate(self.optimizer, self._rate(self.step))
                 self.latest = (x, y)
@@ -149,6 +150,11 @@ class Trainer:
                     self._save_here()
                 if late or stop:
                     self._stop(late)
+            if self.step == begun < len(self.batches):
+                raise ValueError(
+                    f"the data gave no batch in epoch {self.epoch + 1}: they are read once for "
+                    f"every epoch, so that what gives them must begin anew each time"
+                )
             self._look()
             self.seconds += time.monotonic() - started
             self._end_epoch()

@@ -155,7 +155,7 @@ def sweep(
     x, y = x[chosen], y[chosen]
     action, output = predictor.augmenter.action, predictor.augmenter.output
     views = predictor.views or predictor.augmenter.n_views
-    start = predictor(x, views=0).cpu()
+    start = predictor.predict(x, views=0)
     steps = _steps(len(generators), x, 0 if start[0].numel() > _MOST_OUTPUTS else start[0].numel())
     weights, inputs, predictions = [], [], []
     for generator, given in zip(generators, ranges, strict=False):
@@ -165,7 +165,7 @@ def sweep(
         elements = _along(generator, along, len(x), action)
         moved = action.act(elements, x).float()
         flat = moved.flatten(0, 1)
-        answers = [predictor(flat, views=k).cpu().reshape(len(x), steps, -1) for k in (0, views)]
+        answers = [predictor.predict(flat, views=k).reshape(len(x), steps, -1) for k in (0, views)]
         answers.append(output.act(elements, start).reshape(len(x), steps, -1))
         weights.append(along)
         inputs.append(moved)

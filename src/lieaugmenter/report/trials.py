@@ -76,7 +76,7 @@ def departure(
         return None
     largest = min(reach(g, given) for g, given in zip(learned, ranges, strict=False))
     sizes = largest * torch.logspace(math.log10(_SMALLEST), 0, _SIZES)
-    start = predictor(x, views=0).cpu()
+    start = predictor.predict(x, views=0)
     spread = float(_size(start - start.mean(0))) or 1.0
     random = _random_like(predictor, learned, seed)
     curves = [_curve(predictor, x, start, g, sizes) for g in torch.cat([learned, random])]
@@ -116,7 +116,7 @@ def _curve(
     coefficients = sizes.view(1, -1, 1).expand(len(x), -1, -1)
     elements = Elements(coefficients, generator.unsqueeze(0), rows=augmenter.action.rows)
     moved = augmenter.action.act(elements, x)
-    predicted = predictor(moved.flatten(0, 1), views=0).cpu().unflatten(0, moved.shape[:2])
+    predicted = predictor.predict(moved.flatten(0, 1), views=0).unflatten(0, moved.shape[:2])
     off = predicted - augmenter.output.act(elements, start)
     departures = torch.stack([_size(off[:, k]) for k in range(len(sizes))])
     return departures, _size(moved[:, 0] - x).clamp_min(1e-30)
