@@ -499,3 +499,17 @@ def test_equal_rates_in_skewed_coordinates_are_one_rotation() -> None:
     leaking = torch.block_diag(turn, turn)
     leaking[1, 3] = 0.15
     assert identify(leaking[None]).name == "so(2)"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_arbitrary_generator_is_no_scaling_in_skewed_coordinates(seed: int) -> None:
+    """Every matrix with real eigenvalues is one in some coordinates, which says nothing."""
+    arbitrary = torch.randn(1, 2, 2, generator=torch.Generator().manual_seed(seed))
+    found = identify(arbitrary)
+    assert found.coordinates != "linear" or found.name not in ("anisotropic scaling", "spiral")
+
+
+def test_eigenvalues_are_told_without_the_size_and_sign_of_the_generator() -> None:
+    generator = torch.tensor([[[-2.0, 3.0], [0.0, -1.0]]])
+    for factor in (1.0, -4.0):
+        assert identify(factor * generator).description == "eigenvalues in the ratios 1, 0.5"

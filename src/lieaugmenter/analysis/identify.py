@@ -58,6 +58,9 @@ _FARTHEST = 0.5
 _SKEW_HANDICAP = 0.05
 _REFINED = 3
 _LARGEST_RATE = 4
+# Kinds of a single generator that every spectrum belongs to: in skewed coordinates, which take a
+# generator to any other of its spectrum, these names would say nothing.
+_ANY_SPECTRUM = ("anisotropic scaling", "spiral", "torus line")
 
 
 # -- one generator: its spectrum -------------------------------------------------------------------
@@ -136,8 +139,25 @@ def _as_ratio(value: float, small: float) -> float:
 
 
 def _spectrum(generator: Float[Tensor, "n n"]) -> str:
-    values = torch.linalg.eigvals(generator).tolist()
-    return "eigenvalues " + ", ".join(f"{v.real:+.2f}{v.imag:+.2f}i" for v in values)
+    """The eigenvalues up to a common factor: the size and the sign of a generator mean nothing."""
+    values = sorted(torch.linalg.eigvals(generator).tolist(), key=lambda v: (-abs(v), v.imag))
+    unit = abs(values[0]) * (-1 if values[0].real < 0 else 1)
+    if not unit:
+        return "eigenvalues all 0"
+    scaled = [value / unit for value in values if value.imag >= 0]
+    return f"eigenvalues in the ratios {', '.join(map(_complex_words, scaled))}"
+
+
+def _complex_words(value: complex) -> str:
+    """Two conjugate numbers, or a real one.
+
+    >>> _complex_words(0.5 + 1j), _complex_words(1j), _complex_words(-0.25 + 0j)
+    ('0.5 ± 1i', '± 1i', '-0.25')
+    """
+    real, imaginary = round(value.real, 2) + 0.0, round(value.imag, 2)
+    if not imaginary:
+        return f"{real:g}"
+    return f"{real:g} ± {imaginary:g}i" if real else f"± {imaginary:g}i"
 
 
 def _merged(values: list[float], small: float) -> list[float]:
@@ -267,7 +287,8 @@ class _Search:
 
     def accepts(self, fit: Fit) -> bool:
         """Whether the generators lie within the noise of a fit, and the span as near as it can."""
-        if fit.misfit > self.accepted:
+        says_nothing = fit.coordinates == "linear" and fit.candidate.name in _ANY_SPECTRUM
+        if fit.misfit > self.accepted or says_nothing:
             return False
         rows = orthonormal(fit.generators()).flatten(1)
         apart = off(self.span.flatten(1), rows).norm() / math.sqrt(len(rows))
