@@ -220,6 +220,23 @@ def test_a_larger_algebra_that_is_not_excluded_is_mentioned() -> None:
     verdict = decide(table(SURE, NOT_SURE), 0.99, labels=False, samples=100)
     assert verdict.outcome == "certified"
     assert any("not excluded" in reason for reason in verdict.reasons)
+    assert verdict.more
+    assert str(verdict).startswith("certified: at least 1 generator")
+    assert not decide(table(SURE, NONE), 0.99, labels=False, samples=100).more
+
+
+def test_a_certified_defect_that_is_surely_not_zero_is_mentioned() -> None:
+    broken = (0.055, 0.046, 0.067, 0.0)
+    verdict = decide(table(broken, NONE), 0.975, labels=False, samples=400)
+    assert (verdict.outcome, verdict.lower) == ("certified", 0.046)
+    assert any("or the symmetry is an approximate one" in r for r in verdict.reasons)
+    exact = decide(table(SURE, NONE), 0.975, labels=False, samples=400)
+    assert not any("approximate" in reason for reason in exact.reasons)
+
+
+def test_too_few_held_out_samples_decide_nothing() -> None:
+    for rows in (table(SURE, NONE), table(NONE, NONE)):
+        assert decide(rows, 0.99, labels=False, samples=19).outcome == "inconclusive"
 
 
 def test_teams_that_say_the_opposite_are_told_apart_from_a_small_defect() -> None:
@@ -324,6 +341,29 @@ def regressor() -> SymmetryRegressor:
         n_generators="auto", hidden=(32, 32), epochs=15, n_views=2, random_state=0, device="cpu"
     )
     return model.fit(x.numpy(), y[:, 0].numpy())
+
+
+def test_what_was_learned_is_kept_beside_what_was_made_exact(regressor: SymmetryRegressor) -> None:
+    assert regressor.identity_ is not None
+    assert regressor.identity_.exact is not None
+    learned, used = (torch.from_numpy(g) for g in (regressor.learned_, regressor.generators_))
+    assert not torch.allclose(learned, used)
+    assert float(principal_cosines(learned, used).min()) > 0.99
+    torch.testing.assert_close(regressor.manifest().generators, learned)
+    assert any("Made exact, its defect" in reason for reason in regressor.verdict_.reasons)
+
+
+def test_teams_and_predictor_are_told_apart_in_the_numbers(regressor: SymmetryRegressor) -> None:
+    numbers = regressor.findings().numbers
+    teams, own = (
+        numbers[f"held-out variation explained by the {whose}"] for whose in ("teams", "predictor")
+    )
+    assert teams == regressor.verdict_.quality
+    assert own != teams
+    assert (
+        numbers["everything, since it was last begun (s)"]
+        >= numbers["training of the predictor (s)"]
+    )
 
 
 def test_the_estimator_prints_a_table_over_dimensions(regressor: SymmetryRegressor) -> None:

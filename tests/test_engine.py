@@ -407,7 +407,7 @@ def test_loader_without_a_length_is_counted() -> None:
 def test_loader_of_something_else_than_pairs_is_named() -> None:
     model, augmenter = build()
     loader = DataLoader(TensorDataset(ring(8)[0]), batch_size=4)
-    with pytest.raises(ValueError, match="must yield pairs"):
+    with pytest.raises(ValueError, match="must come as pairs"):
         fit(model, augmenter, loader, progress=False, device="cpu")
 
 
@@ -568,3 +568,25 @@ def test_a_loader_without_a_batch_is_refused() -> None:
     loader = DataLoader(data, batch_size=64, drop_last=True)
     with pytest.raises(ValueError, match="the DataLoader has no batch"):
         fit(nn.Linear(2, 1), None, loader, epochs=1, progress=False)
+
+
+def test_an_optimizer_that_is_made_already_is_answered_with_how_to_give_one() -> None:
+    model = nn.Linear(2, 1)
+    made = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = (torch.randn(8, 2), torch.randn(8, 1))
+    with pytest.raises(TypeError, match=r"lambda groups: torch\.optim\.SGD\(groups"):
+        fit(model, None, data, optimizer=made, progress=False)  # pyright: ignore
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size"])
+def test_half_an_epoch_is_refused(name: str) -> None:
+    data = (torch.randn(8, 2), torch.randn(8, 1))
+    with pytest.raises(TypeError, match=rf"{name}=2\.5: give a whole number"):
+        fit(nn.Linear(2, 1), None, data, **{name: 2.5}, progress=False)  # pyright: ignore
+
+
+@pytest.mark.parametrize("learner", [None, LieAugmenter("vector", 3, output="invariant")])
+def test_labels_beyond_the_logits_are_named(learner: LieAugmenter | None) -> None:
+    data = (torch.randn(8, 3), torch.tensor([0, 1, 2, 3] * 2))
+    with pytest.raises(ValueError, match="labels from 0 to 3, and the model returns 2 logits"):
+        fit(nn.Linear(3, 2), learner, data, epochs=1, progress=False)

@@ -194,3 +194,37 @@ def test_checkup_asks_whether_float_labels_are_classes() -> None:
     y = np.arange(300) % 3.0
     notes = examine(np.random.default_rng(0).normal(size=(300, 2)) * 5, y)
     assert any("classifier or regressor?" in note.text for note in notes)
+
+
+def test_columns_in_different_units_are_no_lack_of_rank() -> None:
+    x = np.random.default_rng(0).normal(size=(300, 3)) * [1e-9, 1.0, 1e6]
+    notes = [note.text for note in examine(x, x[:, 1], ["a", "b", "c"])]
+    assert not any("rank" in text for text in notes)
+    assert any("a about 1e-09, c about 1e+06" in text for text in notes)
+
+
+def test_a_column_that_counts_the_rows_is_pointed_out() -> None:
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.arange(300), rng.normal(size=(300, 2))])
+    notes = [note.text for note in examine(x, rng.normal(size=300), ["", "a", "b"])]
+    assert any("column 0 counts the rows, as an index does" in text for text in notes)
+    x[7, 0] = 0
+    notes = [note.text for note in examine(x, rng.normal(size=300), ["", "a", "b"])]
+    assert not any("counts the rows" in text for text in notes)
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        ("a;b;y\n1;2;3\n4;5;6\n", "separated by commas; these seem to be by ';'"),
+        ("1.5,2.5,3\n4,5,6\n", "first line has to name the columns"),
+        ("a,y\n1,2\n,3\n", "column 'a', row 2 is empty. Drop the row or fill it in"),
+    ],
+)
+def test_tables_that_cannot_be_read_come_with_advice(
+    content: str, advice: str, tmp_path: Path
+) -> None:
+    (tmp_path / "d.csv").write_text(content)
+    with pytest.raises(DataError) as error:
+        read_data(tmp_path / "d.csv", target="y")
+    assert advice in str(error.value)

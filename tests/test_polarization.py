@@ -299,3 +299,27 @@ def test_asking_a_network_for_its_symmetry_leaves_it_as_it_was() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.training
     assert model[1].training
+
+
+def test_a_predictor_of_single_numbers_may_leave_out_their_axis() -> None:
+    x = torch.randn(40, 2, dtype=torch.float64)
+    options = {"action": VectorAction(2), "output": InvariantAction()}
+    with_axis = polarize(lambda x: x.norm(dim=1, keepdim=True), x, **options)
+    without = polarize(lambda x: x.norm(dim=1), x, **options)
+    torch.testing.assert_close(without.spectrum, with_axis.spectrum)
+
+
+def test_samples_that_are_not_finite_are_named() -> None:
+    x = torch.full((4, 2), torch.nan)
+    with pytest.raises(ValueError, match="not all finite"):
+        polarize(lambda x: x, x, action=VectorAction(2), output=VectorAction(2))
+
+
+def test_checks_of_equivariance_say_what_they_need() -> None:
+    x, so2 = torch.randn(5, 3), catalogue.so(2)
+    with pytest.raises(TypeError, match="give an Action, such as VectorAction"):
+        equivariance_error(nn.Identity(), so2, x, action="vector")  # pyright: ignore
+    with pytest.raises(ValueError, match=r"\(1, 2, 2\); generators of .* are \(c, 3, 3\)"):
+        equivariance_error(nn.Identity(), so2, x, action=VectorAction(3))
+    found = catalogue.so(3).numpy()  # as estimators give them
+    assert equivariance_error(nn.Identity(), found, x, action=VectorAction(3)) > 0  # pyright: ignore

@@ -51,6 +51,7 @@ def equivariance_error(
         0 for an equivariant model; near 1 or above for an arbitrary one.
     """
     output = InvariantAction() if output is None else output
+    basis = _checked_basis(basis, action)
     n = batch_size(x)
     rng = torch.Generator().manual_seed(seed)
     draw = (torch.rand(n, n_views, len(basis), generator=rng) * 2 - 1) * range
@@ -60,6 +61,18 @@ def equivariance_error(
         moved_first, direct = model(views).unflatten(0, (n, n_views)), model(x)
     gap = (moved_first - output.act(elements, direct)).flatten(2).norm(dim=2).mean()
     return float(gap / direct.flatten(1).norm(dim=1).mean().clamp_min(1e-30))
+
+
+def _checked_basis(basis: Float[Tensor, "c d d"], action: Action) -> Float[Tensor, "c d d"]:
+    if not isinstance(action, Action):
+        raise TypeError(f"action is {action!r}; give an Action, such as VectorAction(3)")
+    basis = torch.as_tensor(basis)
+    if basis.ndim != 3 or basis.shape[1:] != (action.dim, action.dim):
+        raise ValueError(
+            f"the basis has shape {tuple(basis.shape)}; generators of {action} are (c, "
+            f"{action.dim}, {action.dim})"
+        )
+    return basis
 
 
 def assert_equivariant(

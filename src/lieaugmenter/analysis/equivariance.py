@@ -118,6 +118,8 @@ def lie_derivative(
         (batch, outputs).
     """
     prediction, pushed = push_forward(model, x, action.differential(generator, x))
+    if prediction.ndim == 1:
+        prediction, pushed = prediction.unsqueeze(1), pushed.unsqueeze(1)
     return (pushed - output.differential(generator, prediction)).flatten(1).detach()
 
 

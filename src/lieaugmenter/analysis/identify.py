@@ -127,9 +127,17 @@ def _weighted_scalings(span: Float[Tensor, "c d d"], rows: int, noise: float) ->
         weights[others] -= weights[others][:, [lead]] * weights[i]
     small = _ACCEPTED * noise
     weights = weights.apply_(lambda value: _as_ratio(value, small))
-    shown = "; ".join(", ".join(f"{value:+.3g}" for value in row) for row in weights.tolist())
+    shown = " and ".join(
+        f"({', '.join(f'{value:.3g}' for value in row)})" for row in weights.tolist()
+    )
     form = torch.nn.functional.pad(torch.diag_embed(weights), (0, span.shape[-1] - rows) * 2)
-    return [NamedAlgebra(f"weighted scalings({len(span)})", form, note=f"weights {shown}")]
+    return [
+        NamedAlgebra(
+            f"weighted scalings({len(span)})",
+            form,
+            note=f"scalings of the features with weights {shown}",
+        )
+    ]
 
 
 def _as_ratio(value: float, small: float) -> float:

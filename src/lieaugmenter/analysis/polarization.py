@@ -131,6 +131,8 @@ def polarize(
             ]
         defects += _gram(residuals[0], residuals[-1])
     defects, displacements = defects / n, displacements / n
+    if not bool((defects + displacements).isfinite().all()):
+        raise ValueError("the samples, or what the predictor makes of them, are not all finite")
     sizes, axes = torch.linalg.eigh(displacements)
     moves = sizes > tolerance**2 * sizes[-1]
     if not bool(moves.any()):

@@ -31,6 +31,8 @@ _NO_SYMMETRY_ABOVE = 0.2
 _HIDDEN = 0.4
 # A direction whose defect is surely above this is no symmetry of the predictor.
 _REFUTED_ABOVE = 0.5
+# A defect that is surely above this may be that of an approximate symmetry.
+_EXACT_BELOW = DEFECT_BOUND / 4
 _RANDOM_DIRECTIONS = 16
 _AT_ONCE = 100
 
@@ -77,6 +79,10 @@ class Verdict:
         Name of the group with its discrete components, None if not tested.
     reasons
         What the outcome rests on, in sentences.
+    lower
+        The 95 % bootstrap lower bound of the defect.
+    more
+        Whether there may be more generators: one more than are certified is not excluded.
     """
 
     outcome: str
@@ -88,6 +94,8 @@ class Verdict:
     reasons: list[str] = field(default_factory=list)
     holds_until: list[float | None] = field(default_factory=list)
     components: str | None = None
+    lower: float | None = None
+    more: bool = False
 
     def among(self, defects: Sequence[float]) -> Verdict:
         """With the noise of training beside that of the samples, where it can be told.
@@ -124,7 +132,8 @@ class Verdict:
         return cls(**fields_of(cls, content, where))
 
     def __str__(self) -> str:
-        found = f"{self.dimension} generator{'s' if self.dimension != 1 else ''}"
+        least = "at least " if self.more else ""
+        found = f"{least}{self.dimension} generator{'s' if self.dimension != 1 else ''}"
         group = f", {self.group}" if self.group else ""
         bound = ""
         if self.defect is not None and self.upper is not None:
@@ -133,11 +142,14 @@ class Verdict:
 
 
 def quality_of(prediction: Tensor, y: Tensor) -> float:
-    """R² for numbers; for labels, accuracy rescaled so that the majority class scores 0."""
+    """R² for numbers; for labels, accuracy rescaled so that the majority class scores 0.
+
+    Where all targets are the same there is nothing to explain, and it is 0.
+    """
     if y.is_floating_point():
         residual = (prediction.reshape(y.shape) - y).square().sum()
         spread = (y - y.mean(0)).square().sum()
-        return float(1 - residual / spread.clamp_min(1e-30))
+        return float(1 - residual / spread) if float(spread) > 0 else 0.0
     accuracy = float((prediction.argmax(-1) == y).float().mean())
     majority = float(y.bincount().max() / len(y))
     return (accuracy - majority) / max(1 - majority, 1e-9)
@@ -295,6 +307,7 @@ def decide(
         )
     elif found:
         outcome = "certified"
+        reasons += _words_on_exactness(shown)
         reasons += _words_on_more(table, rows.get(found + 1))
     elif shown.lower > refuted_above:
         outcome = "refuted"
@@ -307,7 +320,11 @@ def decide(
         reasons.append(_why_undecided(table, shown, refuted_above))
     if not table.agree:
         return Verdict(outcome, None, found, quality=quality, reasons=reasons)
-    return Verdict(outcome, None, found, shown.defect, shown.upper, quality, reasons)
+    more = outcome == "certified" and _not_excluded(table, rows.get(found + 1))
+    return Verdict(
+        outcome, None, found, shown.defect, shown.upper, quality, reasons, lower=shown.lower,
+        more=more,
+    )  # fmt: skip
 
 
 def _too_few(samples: int) -> str:
@@ -336,6 +353,23 @@ def _why_undecided(table: Dimensions, best: Row, refuted_above: float) -> str:
     )
 
 
+def _words_on_exactness(row: Row) -> list[str]:
+    """A defect that is small, but surely not zero."""
+    if row.lower <= _EXACT_BELOW:
+        return []
+    return [
+        f"The defect is surely above {row.lower:.3g}: either the teams have not learned the task "
+        f"better, or the symmetry is an approximate one."
+    ]
+
+
+def _not_excluded(table: Dimensions, beyond: Row | None) -> bool:
+    """Whether one generator more may be a symmetry as well."""
+    if beyond is None or beyond.lower > DEFECT_BOUND:
+        return False
+    return table.visible is None or beyond.lower <= table.visible
+
+
 def _words_on_more(table: Dimensions, beyond: Row | None) -> list[str]:
     """What is to be said of a span with one generator more than is certified."""
     if beyond is None or beyond.lower > DEFECT_BOUND:
@@ -344,7 +378,7 @@ def _words_on_more(table: Dimensions, beyond: Row | None) -> list[str]:
         f"its span has a defect of {beyond.defect:.3g} (95 % bounds {beyond.lower:.3g} to "
         f"{beyond.upper:.3g})"
     )
-    if table.visible is None or beyond.lower <= table.visible:
+    if _not_excluded(table, beyond):
         return [f"One generator more is not excluded: {measured}."]
     return [
         f"One generator more would be an approximate symmetry: {measured}, small, but more than "
@@ -366,7 +400,9 @@ def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: 
         row = next(row for row in table.rows if row.dimension == found)
         reasons.append(f"These teams show {found - tried.dimension} more. {_said_of(row)}")
     reasons += _words_on_unidentified(table)
-    return Verdict("certified", None, found, tried.defect, tried.upper, quality, reasons)
+    return Verdict(
+        "certified", None, found, tried.defect, tried.upper, quality, reasons, lower=tried.lower
+    )
 
 
 def _asked_on(samples: int) -> str:
@@ -398,10 +434,11 @@ def _said_of(row: Row) -> str:
         if row.dimension == 1
         else f"Along the worst direction in the span of {row.dimension} generators"
     )
+    opposite = " Below zero the teams say the opposite of each other." if row.defect < 0 else ""
     return (
         f"{span} what both predict changes by {row.defect:.3g} of how much it changes when each "
         f"sample moves as far in a random direction (95 % bootstrap bounds {row.lower:.3g} to "
-        f"{row.upper:.3g}; to be certified it must surely be below {DEFECT_BOUND:g})."
+        f"{row.upper:.3g}; to be certified it must surely be below {DEFECT_BOUND:g}).{opposite}"
     )
 
 
@@ -464,4 +501,6 @@ def assess(
         )
     else:
         outcome, reason = "inconclusive", NOT_CERTIFIED
-    return Verdict(outcome, None, c, float(measured[worst]), upper, quality, [reason, *evidence])
+    return Verdict(
+        outcome, None, c, float(measured[worst]), upper, quality, [reason, *evidence], lower=lower
+    )

@@ -19,6 +19,8 @@ from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.learning.trainer import TimeIsUp
 from lieaugmenter.runs import WriteError
 
+_QUICK = "A quick run, of little data and few epochs: its numbers are not to be compared."
+
 
 @app.command
 def reproduce(
@@ -106,14 +108,22 @@ def reproduce(
             f"interrupted; what is finished is kept in {folder}, and the same command continues"
         ) from None
     except TimeIsUp:
-        complain(f"stopped after {time_limit}; the state is in {folder}, the same command goes on")
+        spent = f"{_seconds(str(time_limit)):g} s"
+        complain(f"stopped after {spent}; the state is in {folder}, the same command goes on")
         return STOPPED
     if results is not None:
         write_results(experiment, folder, results)
     answer(
         {"experiment": name, "folder": str(folder), "results": found},
         as_json=json,
-        text="\n".join([experiment.title, *summary(experiment, found), f"runs: {folder}"]),
+        text="\n".join(
+            [
+                experiment.title,
+                *summary(experiment, found),
+                *([_QUICK] if quick else []),
+                f"runs: {folder}",
+            ]
+        ),
     )
     return 0
 

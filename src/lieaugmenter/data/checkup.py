@@ -10,6 +10,8 @@ import numpy as np
 # Singular values below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-5
 _STANDARDISED = 0.02
+# Columns whose sizes differ by more have units that do not go together.
+_MOST_APART = 1e4
 # Wider samples have no rank computed.
 _LARGEST_RANK = 512
 # Different targets beyond this number are not counted.
@@ -64,8 +66,8 @@ class _NonFinite:
             where = f" in column{'s' if len(shown) > 1 else ''} {', '.join(shown)}"
         return (
             f"{what} has {self.count} non-finite value{'s' if self.count > 1 else ''} (NaN or inf)"
-            f"{where}; first row {self.first}. Drop or impute them; lieaugmenter never fills "
-            f"values silently"
+            f"{where}; first row {self.first}, counted from 0. Drop or impute them; lieaugmenter "
+            f"never fills values silently"
         )
 
 
@@ -111,7 +113,10 @@ def rank(x: np.ndarray) -> int:
 
 
 def _rank_of(products: np.ndarray) -> int:
-    values = np.linalg.eigvalsh(products)
+    # Whatever the units of a column are, it is no combination of others.
+    sizes = np.sqrt(np.diag(products))
+    units = np.where(sizes > 0, sizes, 1.0)
+    values = np.linalg.eigvalsh(products / np.outer(units, units))
     largest = values.max(initial=0.0)
     return int((values > _RANK_TOLERANCE**2 * largest).sum()) if largest > 0 else 0
 
@@ -154,6 +159,8 @@ class Survey:
         self._not_finite = {"X": _NonFinite(), "y": _NonFinite()}
         self._lowest = self._highest = self._first = np.zeros(0)
         self._products, self._vectors = np.zeros((0, 0)), 0
+        # Columns that count the samples, as far as they were read.
+        self._counting = np.zeros(0, dtype=bool)
 
     def add(self, x: np.ndarray, y: np.ndarray) -> None:
         """Look at some more samples."""
@@ -165,6 +172,10 @@ class Survey:
             self._lowest = self._highest = self._first = x[0]
             self._products = np.zeros((x.shape[-1],) * 2) if self._has_rank else self._products
             self.labels = y[:0] if y.ndim == 1 else None
+            self._counting = np.ones(x.shape[-1], dtype=bool)
+        if x.ndim == 2:
+            numbers = np.arange(self.count, self.count + len(x))[:, None]
+            self._counting &= (x == self._first + numbers).all(0)
         self.count += len(x)
         if any(found.count for found in self._not_finite.values()):
             return
@@ -228,10 +239,40 @@ class Survey:
             for column in np.flatnonzero(self._highest == self._lowest)[:5]:
                 label = names[column] if names is not None else f"column {column}"
                 notes.append(Note("info", f"{label} is constant ({self._first[column]:g})."))
+            notes += self._notes_on_columns(names)
         if look_at_rank and self._has_rank:
             d = self.sample_shape[-1]
             notes += _rank_notes(d, _rank_of(self._products / max(self._vectors, 1)))
         return notes + _target_notes(self.labels, self._y_kind, self.count)
+
+    def _notes_on_columns(self, names: Sequence[str] | None) -> list[Note]:
+        """Columns of a table that count its rows, or are far apart in size."""
+        d = self.sample_shape[0]
+        labels = [f"column {i}" if names is None or not names[i] else names[i] for i in range(d)]
+        index = [labels[i] for i in np.flatnonzero(self._counting)] if self.count > 9 else []
+        notes = [
+            Note("warning", f"{label} counts the rows, as an index does: leave it out.")
+            for label in index
+        ]
+        sizes = np.sqrt(self.x_moments.spread**2 + self.x_moments.mean**2)
+        moving = sizes > 0
+        named = [label for label, moves in zip(labels, moving, strict=True) if moves]
+        return notes + (_size_notes(sizes[moving], named) if moving.any() else [])
+
+
+def _size_notes(sizes: np.ndarray, names: Sequence[str]) -> list[Note]:
+    """Columns in units so different that none can be seen to mix."""
+    least, most = (int(at) for at in (sizes.argmin(), sizes.argmax()))
+    if not sizes[least] * _MOST_APART < sizes[most]:
+        return []
+    return [
+        Note(
+            "warning",
+            f"Columns are of very different size ({names[least]} about {sizes[least]:.1g}, "
+            f"{names[most]} about {sizes[most]:.1g}): the small ones hardly count. Use units in "
+            f"which columns that may mix are of one size.",
+        )
+    ]
 
 
 def examine(

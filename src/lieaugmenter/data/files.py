@@ -334,7 +334,7 @@ def _split_columns(
     if missing or (not targets and target is not None):
         raise DataError(
             f"{path}: no column {missing[0] if missing else target!r}; the file has "
-            f"{enumerated(columns)}. Name the target with --target"
+            f"{enumerated(columns)}. {_advice_on_names(list(columns))}"
         )
     features = [name for name in columns if name not in targets]
     if not features:
@@ -349,6 +349,23 @@ def _split_columns(
     return Table(x, y, features)
 
 
+def _advice_on_names(names: list[str]) -> str:
+    """What to do about names of columns among which the target is not.
+
+    >>> _advice_on_names(["a;b;y"])
+    "Columns are separated by commas; these seem to be by ';'"
+    >>> _advice_on_names(["0.5", "1.25"])
+    'The first line has to name the columns; this one holds numbers'
+    """
+    if len(names) == 1:
+        for mark in (";", "\t", "|"):
+            if mark in names[0]:
+                return f"Columns are separated by commas; these seem to be by {mark!r}"
+    if all(_is_number(name) for name in names):
+        return "The first line has to name the columns; this one holds numbers"
+    return "Name the target with --target"
+
+
 def _numbers(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarray:
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         return column.astype(np.float64)
@@ -356,6 +373,11 @@ def _numbers(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarra
         return np.array([float(cell) for cell in column], dtype=np.float64)
     except (TypeError, ValueError):
         for row, cell in enumerate(column):
+            if cell is None or not str(cell).strip():
+                raise DataError(
+                    f"{path}: column {_cut(name)!r}, row {row + 1} is empty. Drop the row or fill "
+                    f"it in; lieaugmenter never fills values silently"
+                ) from None
             if not _is_number(cell):
                 raise DataError(
                     f"{path}: column {_cut(name)!r}, row {row + 1} holds {_cut(str(cell))!r}, "

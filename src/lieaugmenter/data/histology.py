@@ -475,7 +475,7 @@ def _difference(
     here, there = (f"{s[1]} × {s[2]}" for s in (other_shape, shape))
     return (
         f"{source}: {other.path} has {here} pixels, {first.path} has {there}; give a size to "
-        f"resize all of them to"
+        f"resize all of them to (size=, on the command line --size)"
     )
 
 

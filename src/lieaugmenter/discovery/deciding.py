@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from lieaugmenter.analysis.components import Components
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.verdict import Verdict, decide
 from lieaugmenter.discovery.evidence import STEPS_OF_RANGE, Evidence
+from lieaugmenter.discovery.spans import normalised
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +26,8 @@ class Discovery:
     span
         (c, d, d), each of norm √D: the exact algebra where it has a name and holds as well as what
         was found. Empty where nothing is certified.
+    found
+        The same before it was made exact.
     identity
         What the span is; None where there is nothing, or it is too large to be named.
     verdict
@@ -37,6 +41,7 @@ class Discovery:
     """
 
     span: Float[Tensor, "c d d"]
+    found: Float[Tensor, "c d d"]
     identity: Identity | None
     verdict: Verdict
     components: Components | None
@@ -74,18 +79,25 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
     verdict = verdict.among(unimposed.by_single_networks(best))
     if verdict.outcome != "certified":
         none = table.generators[:0]
-        return Discovery(none, None, verdict, None, evidence, largest)
+        return Discovery(none, none, None, verdict, None, evidence, largest)
+    found = normalised(table.generators[: verdict.dimension], bench.action)
     span, identity = evidence.named(verdict.dimension)
+    snapped = not torch.equal(span, found)
     row = unimposed.bench.judge(span)
-    verdict = replace(verdict, defect=row.defect, upper=row.upper)
+    verdict = replace(verdict, defect=row.defect, upper=row.upper, lower=row.lower)
     if identity is not None:
         verdict = verdict.naming(identity)
+        if snapped:
+            verdict.reasons.append(
+                f"Made exact, its defect on the same samples is {row.defect:.3g} (95 % bootstrap "
+                f"bounds {row.lower:.3g} to {row.upper:.3g})."
+            )
     if samples < LEAST_SAMPLES:
-        return Discovery(span, identity, verdict, None, evidence, largest)
+        return Discovery(span, found, identity, verdict, None, evidence, largest)
     components = evidence.components(generators=span, identity=verdict.group)
     verdict = replace(
         verdict,
         holds_until=[unimposed.holds_until(generator, largest) for generator in span],
         components=components.group,
     )
-    return Discovery(span, identity, verdict, components, evidence, largest)
+    return Discovery(span, found, identity, verdict, components, evidence, largest)

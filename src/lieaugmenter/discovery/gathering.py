@@ -114,7 +114,7 @@ def gather(
                         half,
                         seed=seed + members * side + i,
                         epochs=epochs,
-                        progress=f"{part}, team {side + 1}, network {i + 1}" if progress else False,
+                        progress=progress and _told(part, members * side + i + 1, 2 * members),
                         run=None if run is None else run.part(f"{part}-{side + 1}-{i + 1}"),
                         **options,
                     )
@@ -143,6 +143,18 @@ def gather(
     # Labels are learned by heart before long, with derivatives that mean nothing.
     plain = teach("plain", untaught, None, half_as_many if classes else epochs)
     return _tried_out(plain, try_out, held_out[1], labels=bool(classes)).simplified()
+
+
+def _told(part: str, number: int, total: int) -> str:
+    """What is being trained, for the progress bar.
+
+    >>> _told("plain", 1, 4)
+    'looking for symmetries, network 1 of 4'
+    >>> _told("trial-2", 3, 4)
+    'trying them out (2), network 3 of 4'
+    """
+    what = f"trying them out ({part[-1]})" if part != "plain" else "looking for symmetries"
+    return f"{what}, network {number} of {total}"
 
 
 def _tried_out(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from lieaugmenter.analysis.verdict import quality_of
 from lieaugmenter.data.checkup import Survey, examine
 from lieaugmenter.estimators.building import Given, build
 from lieaugmenter.estimators.fitted import Fitted
@@ -117,10 +119,12 @@ class SymmetryEstimator(Fitted):
     ) -> Self:
         # Built once before anything is written: a mistake in the settings leaves no folder behind.
         build(self, task, seed)
+        begun = time.monotonic()
         directory = self.run_directory
         with nullcontext() if directory is None else RunFolder(directory).alone():
             run = open_run(self, task.data, seed=seed, resume=resume)
             self._learn(Lesson(self, task, seed, run, resume))
+            self._seconds = time.monotonic() - begun
             if run is not None:
                 (self.findings() if findings is None else findings(self)).save(run)
                 self.run_directory_ = str(run.path)
@@ -136,6 +140,9 @@ class SymmetryEstimator(Fitted):
         self.predictor_, self.history_ = trained.predictors[best], trained.histories[best]
         self.network_, self.augmenter_ = self.predictor_.network, self.predictor_.augmenter
         self.generators_ = self.predictor_.generators().numpy()
+        self.learned_ = self.generators_
+        x, y = task.held_out
+        self._quality = quality_of(self.predictor_.predict(x), y)
         count = len(self.generators_)
         ranges = self.augmenter_.sampler.ranges().detach()
         self.coef_range_ = ranges.expand(count).cpu().tolist()
@@ -152,6 +159,7 @@ class SymmetryEstimator(Fitted):
                 self.verdict_, chosen=count, loss=loss, agreement=self.seed_agreement_
             )
         else:
+            self.learned_ = self.predictor_.in_units_of_data(discovery.found.cpu()).numpy()
             self.dimensions_ = discovery.evidence.dimensions
             self.verdict_ = discovery.verdict
             self.identity_ = in_units_of_data(self.predictor_, discovery.identity)

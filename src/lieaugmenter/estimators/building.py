@@ -93,7 +93,8 @@ def build_network(settings: Settings, task: Task) -> nn.Module:
         if len(in_shape) != 3 or len(out_shape) != 1:
             raise ValueError(
                 f"network='cnn' needs images (N, C, H, W) and a vector output; X has samples "
-                f"of shape {in_shape}"
+                f"of shape {in_shape}, outputs have shape {out_shape}. For others give network= a "
+                f"module of your own"
             )
         return CNN(in_shape, out_shape[0])
     return MLP(in_shape, out_shape, hidden=tuple(settings.hidden))

@@ -93,7 +93,7 @@ class SymmetryClassifier(ClassifierMixin, SymmetryEstimator):
 
     def _checked_number_of_classes(self) -> int:
         if len(self.classes_) < 2:
-            raise ValueError(f"y has one class only ({self.classes_[0]!r}); a classifier needs two")
+            raise ValueError(f"y has one class only ({self.classes_[0]}); a classifier needs two")
         return len(self.classes_)
 
     def predict_proba(self, X: Any, views: int | None = None) -> np.ndarray:

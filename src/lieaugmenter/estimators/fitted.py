@@ -12,7 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from lieaugmenter.actions import Action, AffineAction, ImageAction
+from lieaugmenter.actions import Action, AffineAction, FourVectorAction, ImageAction
 from lieaugmenter.analysis.dimension import Dimensions
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.verdict import Verdict
@@ -44,6 +44,7 @@ class Fitted(Settings):
     network_: nn.Module
     augmenter_: LieAugmenter
     generators_: np.ndarray
+    learned_: np.ndarray
     coef_range_: list[float]
     seed_agreement_: float | None
     dimensions_: Dimensions | None
@@ -54,6 +55,8 @@ class Fitted(Settings):
     # A row for each seed, what identifies the data, and held-out samples to be tried.
     _seeds: list[dict[str, Any]]
     _data: dict[str, Any]
+    _quality: float
+    _seconds: float
     _tried: tuple[Tensor, ...]
 
     def findings(self, **changes: Any) -> Findings:
@@ -69,6 +72,7 @@ class Fitted(Settings):
             "sentence": self.sentence(),
             "verdict": verdict,
             "generators": torch.from_numpy(self.generators_),
+            "learned": torch.from_numpy(self.learned_),
             "ranges": self.coef_range_,
             "action": self.action if isinstance(self.action, str) else type(self.action).__name__,
             "feature_names": self._axis_names(),
@@ -86,17 +90,30 @@ class Fitted(Settings):
                 "generators": len(self.generators_),
                 "defect on held-out data": verdict.defect,
                 "95 % upper bound": verdict.upper,
-                "held-out variation explained": verdict.quality,
-                "held-out loss": final.get("validation_loss"),
+                **self._explained(),
+                f"held-out {self._loss_name()}": final.get("validation_loss"),
                 "predictions": f"averaged over {views} elements" if views else "direct",
                 "agreement of seeds (smallest cosine)": self.seed_agreement_,
                 **self._how_it_was_read(),
-                "training time (s)": round(self.history_.seconds, 1),
+                "training of the predictor (s)": round(self.history_.seconds, 1),
+                "everything, since it was last begun (s)": round(self._seconds, 1),
             },
             "settings": recorded(self),
             "environment": environment(),
         }
         return Findings(**(found | changes))
+
+    def _explained(self) -> dict[str, float | None]:
+        """How much of held-out data is predicted, and by whom."""
+        if self.dimensions_ is None:
+            return {"held-out variation explained": self.verdict_.quality}
+        return {
+            "held-out variation explained by the teams": self.verdict_.quality,
+            "held-out variation explained by the predictor": self._quality,
+        }
+
+    def _loss_name(self) -> str:
+        return "negative log-likelihood" if self.predictor_.classes else "mean squared error"
 
     def _how_it_was_read(self) -> dict[str, str]:
         """For the record: what a verdict on a stream rests on."""
@@ -130,12 +147,15 @@ class Fitted(Settings):
             self.identity_,
             generators=len(self.generators_),
             samples=self.n_samples_,
+            names=self._axis_names(),
         )
 
     def _axis_names(self) -> list[str]:
         action = self.augmenter_.action
         if isinstance(action, ImageAction):
             return ["x", "y", "1"]
+        if isinstance(action, FourVectorAction) and self.feature_names is None:
+            return ["E", "px", "py", "pz"]
         names = names_of_axes(self, self.sample_shape_[-1])
         return [*names, "1"] if isinstance(action, AffineAction) else names[: action.dim]
 
@@ -183,7 +203,7 @@ class Fitted(Settings):
         settings, identity = recorded(self), self.identity_
         prediction = self.predictor_.predict(torch.zeros(1, *self.sample_shape_), views=0)
         return Manifest(
-            generators=torch.from_numpy(self.generators_),
+            generators=torch.from_numpy(self.learned_),
             exact=None if identity is None else identity.exact,
             ranges=self.coef_range_,
             action=settings["action"],

@@ -74,6 +74,8 @@ class SymmetryRegressor(RegressorMixin, SymmetryEstimator):
     ----------
     verdict_
         The `Verdict`: outcome, defect, and what they rest on.
+    learned_
+        The generators before they were made exact, (c, d, d); `generators_` where they were not.
     generators_
         (c, d, d) in the units of the data.
     symmetries_

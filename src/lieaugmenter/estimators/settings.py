@@ -85,6 +85,11 @@ def check_settings(settings: Settings, x_shape: tuple[int, ...], y_shape: tuple[
     given = settings.n_generators
     if given != "auto" and (not isinstance(given, int | np.integer) or given < 1):
         raise ValueError(f"n_generators={given!r}: give a number of at least 1, or 'auto'")
+    counts = ("epochs", "batch_size", "n_views", "n_seeds")
+    for name in counts:
+        value = getattr(settings, name)
+        if value is not None and not isinstance(value, int | np.integer):
+            raise ValueError(f"{name}={value!r}: give a whole number")
     if settings.epochs is not None and settings.epochs < 1:
         raise ValueError(f"epochs={settings.epochs}: at least one is needed")
     if not 0 < settings.validation < 1:

@@ -107,7 +107,9 @@ class Lesson:
         for number in np.arange(self.settings.n_seeds).tolist():
             own, folder = self.seed + number, self._folder_of_seed(number)
             begun = self._start(own, folder) if given is None else given
-            trained.append(self._train(own, folder, begun))
+            of_seed = f", seed {number + 1} of {self.settings.n_seeds}"
+            told = "training" + (of_seed if self.settings.n_seeds > 1 else "")
+            trained.append(self._train(own, folder, begun, told))
         predictors = [predictor for predictor, _ in trained]
         losses = [predictor.choose_inference(*self.task.held_out)[1] for predictor in predictors]
         return Trained(predictors, [history for _, history in trained], losses)
@@ -116,7 +118,7 @@ class Lesson:
         """What the same network comes to without augmentation, on held-out data."""
         nothing = Given(self.task.action.mask.expand(0, -1, -1), None)
         part = None if self.run is None else self.run.part("plain")
-        predictor, _ = self._train(self.seed, part, nothing)
+        predictor, _ = self._train(self.seed, part, nothing, "training without it, to compare")
         return predictor.loss(*self.task.held_out)
 
     def _folder_of_seed(self, number: int) -> RunFolder | None:
@@ -160,7 +162,7 @@ class Lesson:
         return Given(start, None, fixed=False) if len(start) == basis.n_generators else None
 
     def _train(
-        self, seed: int, run: RunFolder | None, given: Given | None
+        self, seed: int, run: RunFolder | None, given: Given | None, told: str
     ) -> tuple[Predictor, History]:
         settings, task = self.settings, self.task
         predictor = build(settings, task, seed, given)
@@ -179,6 +181,6 @@ class Lesson:
             seed=seed,
             run=run,
             resume=self.resume,
-            progress=bool(settings.verbose),
+            progress=told if settings.verbose else False,
         )
         return predictor.to(pick_device(settings.device)).eval(), history

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,12 @@ from lieaugmenter.analysis.verdict import Verdict
 
 
 def sentence_of_one(
-    verdict: Verdict, identity: Identity | None, *, generators: int, samples: int
+    verdict: Verdict,
+    identity: Identity | None,
+    *,
+    generators: int,
+    samples: int,
+    names: Sequence[str],
 ) -> str:
     """What a predictor says about a given number of generators it was trained with."""
     many = generators > 1
@@ -20,22 +26,28 @@ def sentence_of_one(
         f"predictor; on held-out data the predictor's Lie derivative along "
         f"{'them' if many else 'it'} is {verdict.defect:.2g} of that along a random "
         f"direction (95 % upper bound {verdict.upper:.2g}), and it explains "
-        f"{verdict.quality:.3g} of the variation. {_named(identity, generators)}Only the identity "
-        f"component was tested. The verdict is {verdict.outcome}."
+        f"{verdict.quality:.3g} of the variation. {_named(identity, generators, names)}"
+        f"Only the identity component was tested. The verdict is {verdict.outcome}."
     )
 
 
 def sentence_of_teams(
-    verdict: Verdict, identity: Identity | None, *, generators: int, samples: int
+    verdict: Verdict,
+    identity: Identity | None,
+    *,
+    generators: int,
+    samples: int,
+    names: Sequence[str],
 ) -> str:
     """What two teams of predictors say about how many generators there are."""
     start = f"On {samples} samples"
     if verdict.outcome == "certified":
+        group = with_names(verdict.components, names) if verdict.components else ""
         return (
-            f"{start}, a continuous symmetry of dimension {verdict.dimension} is certified: "
-            f"{_measured_by_teams(verdict)}. {_named(identity, generators)}"
-            f"{_until(verdict.holds_until)}"
-            + (f" Its group is {verdict.components}." if verdict.components else "")
+            f"{start}, a continuous symmetry of dimension {'at least ' if verdict.more else ''}"
+            f"{verdict.dimension} is certified: {_measured_by_teams(verdict)}. "
+            f"{_named(identity, generators, names)}{_until(verdict.holds_until)}"
+            + (f" Its group is {group}." if group else "")
         )
     if verdict.outcome == "refuted":
         return (
@@ -55,16 +67,34 @@ def _measured_by_teams(verdict: Verdict) -> str:
     whose = "of the span" if verdict.dimension else "of the best direction"
     return (
         f"{teams} of the held-out variation, and the defect {whose} is {verdict.defect:.2g} "
-        f"(95 % upper bound {verdict.upper:.2g}; 0 for a symmetry, about 1 for an arbitrary "
-        f"direction)"
+        f"(95 % bounds {verdict.lower:.2g} to {verdict.upper:.2g}; 0 for a symmetry, about 1 for "
+        f"an arbitrary direction)"
     )
 
 
-def _named(identity: Identity | None, generators: int) -> str:
+def _named(identity: Identity | None, generators: int, names: Sequence[str]) -> str:
     if identity is None or not identity.named:
         return ""
     span = "They span" if generators > 1 else "It spans"
-    return f"{span} {identity.description or identity.name}. "
+    skewed = " in skewed coordinates" if identity.coordinates == "linear" else ""
+    return f"{span} {with_names(identity.description or identity.name, names)}{skewed}. "
+
+
+def with_names(text: str, names: Sequence[str]) -> str:
+    """Axes by the names of their features.
+
+    >>> with_names("so(3) on R^3 (axes 0, 2, 3)", ["bx", "t", "by", "bz"])
+    'so(3) on R^3 (bx, by, bz)'
+    >>> with_names("O(2) with reflection of axis 1", ["x", "t"])
+    'O(2) with reflection of t'
+    """
+
+    def named(match: re.Match[str]) -> str:
+        numbers = [int(number) for number in match[1].split(", ")]
+        known = max(numbers) < len(names)
+        return ", ".join(names[i] for i in numbers) if known else match[0]
+
+    return re.sub(r"\bax[ei]s ((?:\d+, )*\d+)", named, text)
 
 
 def _until(reached: Sequence[float | None]) -> str:

@@ -253,4 +253,6 @@ def _shown(value: Statistic | Reported | None, form: str) -> str:
     if value is None:
         return "-"
     mean = form.format(value.mean)
-    return mean if value.std is None else f"{mean} ± {form.format(value.std)}"
+    # One seed has no spread.
+    alone = isinstance(value, Statistic) and value.n == 1
+    return mean if alone or value.std is None else f"{mean} ± {form.format(value.std)}"

@@ -375,7 +375,7 @@ def manifest_of_run(run: RunFolder) -> Manifest:
         if not fits(found.settings, _Settings) or not fits(trained["x_scale"], float):
             raise ValueError("the settings are damaged")
         return Manifest(
-            generators=found.generators,
+            generators=found.as_learned,
             exact=found.exact,
             ranges=found.ranges,
             action=found.action,

@@ -472,7 +472,7 @@ class LieAugmenter(nn.Module):
             if y.is_floating_point():
                 direct, moved = shaped_like(direct, y), shaped_like(moved, y_views)
             else:
-                _check_logits(direct, self.output)
+                check_logits(direct, y)
             flat_views = map_tensors(lambda t: t.flatten(0, 1), x_views)
             return self.objective.terms(
                 prediction=direct,
@@ -849,12 +849,18 @@ def _check_moving_labels(output: Action, y: Tensor) -> None:
         ) from None
 
 
-def _check_logits(prediction: Tensor, output: Action) -> None:
-    fits = prediction.ndim == 2 and prediction.shape[1] > 1
-    if not fits or not isinstance(output, InvariantAction):
+def check_logits(prediction: Tensor, y: Tensor) -> None:
+    """Refuse predictions that are no logits, or too few for the labels."""
+    if prediction.ndim != 2 or prediction.shape[1] < 2:
         raise ValueError(
             f"y holds class labels, so the model must return logits (batch, classes), one for each "
             f"class; it returned shape {tuple(prediction.shape)}"
+        )
+    # On a GPU asking would wait for it.
+    if not y.is_cuda and len(y) and not 0 <= int(y.min()) <= int(y.max()) < prediction.shape[1]:
+        raise ValueError(
+            f"y holds labels from {int(y.min())} to {int(y.max())}, and the model returns "
+            f"{prediction.shape[1]} logits, for labels from 0 to {prediction.shape[1] - 1}"
         )
 
 

@@ -168,6 +168,9 @@ def fit(
         raise ValueError(
             f"unknown on_non_finite {on_non_finite!r}; choose from {', '.join(NON_FINITE)}"
         )
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        if not isinstance(value, int):
+            raise TypeError(f"{name}={value!r}: give a whole number")
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk={chunk}: at least one sample is needed at a time")
     if epochs < 1 or batch_size < 1 or not lr > 0:
@@ -182,8 +185,14 @@ def fit(
             isinstance(data, TensorBatches) or as_stream(data) is not None
         )
         if not (pair or loader or data is None):
-            kinds = "a pair (x, y) of tensors" + (" or a DataLoader" if name == "train" else "")
+            others = ", a DataLoader, an IterableDataset or a Stream" if name == "train" else ""
+            kinds = f"a pair (x, y) of tensors{others}"
             raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
+    if isinstance(optimizer, Optimizer):
+        raise TypeError(
+            f"optimizer is an {type(optimizer).__name__}; give a function that makes one of "
+            f"parameter groups: lambda groups: torch.optim.{type(optimizer).__name__}(groups, …)"
+        )
     if resume and run is None:
         raise ValueError("resume=True needs run=, the folder to continue from")
     if time_limit is not None and run is None:

@@ -107,7 +107,7 @@ def as_stream(data: object) -> Stream | None:
 def pair(item: object) -> Piece:
     """What a DataLoader yields, which has to be a pair (x, y)."""
     if not isinstance(item, tuple | list) or len(item) != 2:
-        raise ValueError("the DataLoader must yield pairs (x, y); wrap its dataset so that it does")
+        raise ValueError("the data must come as pairs (x, y); wrap the dataset so that they do")
     return item[0], item[1]
 
 

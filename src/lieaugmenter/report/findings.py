@@ -40,6 +40,9 @@ _WORDS = (
 )
 
 
+_TENSORS = ("generators", "learned", "truth", "exact")
+
+
 @dataclass(frozen=True)
 class Findings:
     """What a run found.
@@ -64,6 +67,8 @@ class Findings:
         A few inputs to show the action on, (n, …).
     truth
         The true generators, (m, d, d), where they are known.
+    learned
+        Generators as they were found, (c, d, d), where those that are used were made exact.
     exact
         The named algebra nearest to the learned one, (k, d, d), where there is one.
     table
@@ -103,6 +108,7 @@ class Findings:
     feature_names: list[str]
     samples: Tensor
     truth: Float[Tensor, "m d d"] | None = None
+    learned: Float[Tensor, "c d d"] | None = None
     exact: Float[Tensor, "k d d"] | None = None
     table: list[dict[str, Any]] = field(default_factory=list)
     spectrum: list[dict[str, Any]] = field(default_factory=list)
@@ -117,9 +123,14 @@ class Findings:
     environment: dict[str, Any] = field(default_factory=dict)
     command: str | None = None
 
+    @property
+    def as_learned(self) -> Float[Tensor, "c d d"]:
+        """The generators before any of them was made exact."""
+        return self.generators if self.learned is None else self.learned
+
     def save(self, run: RunFolder) -> None:
         """Write into a run folder; the verdict last, which marks the run as finished."""
-        tensors = {"generators": self.generators, "truth": self.truth, "exact": self.exact}
+        tensors = {name: getattr(self, name) for name in _TENSORS}
         known = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         words = {name: getattr(self, name) for name in _WORDS}
         words["departure"] = None if self.departure is None else asdict(self.departure)
@@ -203,7 +214,7 @@ _ROWS = {
 def _check_sizes(found: Findings, where: Path) -> None:
     """Raise a `RunError` unless everything is about generators of one size."""
     c, d = found.generators.shape[0], found.generators.shape[-1]
-    for name in ("generators", "truth", "exact"):
+    for name in _TENSORS:
         tensor = getattr(found, name)
         if tensor is not None and tensor.shape[1:] != (d, d):
             raise RunError(f"{where} is damaged: {name} have shape {tuple(tensor.shape)}")

@@ -77,7 +77,7 @@ def heatmaps(findings: Findings) -> list[list[Heatmap]]:
 
 def _matrices(findings: Findings) -> list[list[tuple[str, Tensor]]]:
     """Titles and matrices, a list for each row of maps."""
-    learned = findings.generators.detach().double().cpu()
+    learned = findings.as_learned.detach().double().cpu()
     alone = [[(f"L{i + 1}, learned", matrix)] for i, matrix in enumerate(learned)]
     if findings.truth is not None:
         return _beside_truth(alone, learned, findings.truth.detach().double().cpu())

@@ -93,7 +93,7 @@ def render(findings: Findings) -> str:
         found=found,
         outcome=_outcome(findings.verdict),
         icon=_ICONS.get(findings.verdict.outcome, "?"),
-        facts=_facts(findings.verdict),
+        facts=_facts(findings),
         columns=_columns(findings.table),
         rows=_with_change(findings.table),
         chosen=_chosen(findings),
@@ -175,9 +175,11 @@ def _outcome(verdict: Verdict) -> str:
     return verdict.outcome if verdict.outcome in _ICONS else "inconclusive"
 
 
-def _facts(verdict: Verdict) -> list[tuple[str, str, str]]:
+def _facts(findings: Findings) -> list[tuple[str, str, str]]:
     """Label, value and a remark for each number of the verdict that was measured."""
-    facts = [("generators", str(verdict.dimension), "dimension found")]
+    verdict = findings.verdict
+    remark = "or more: one more is not excluded" if verdict.more else "dimension found"
+    facts = [("generators", str(verdict.dimension), remark)]
     if verdict.dimension:
         remark = "" if verdict.group else "not identified"
         facts.append(("group", verdict.group or "unnamed", remark))
@@ -187,7 +189,8 @@ def _facts(verdict: Verdict) -> list[tuple[str, str, str]]:
             bound = f"95 % upper bound {format_value(verdict.upper)}"
         facts.append(("defect", format_value(verdict.defect), bound))
     if verdict.quality is not None:
-        facts.append(("predictor", format_value(verdict.quality), "quality on held-out data"))
+        whose = "teams" if findings.spectrum else "predictor"
+        facts.append((whose, format_value(verdict.quality), "of held-out variation explained"))
     return facts
 
 
@@ -271,7 +274,7 @@ def _departure_picture(findings: Findings) -> Picture | None:
 def _agreement_caption(findings: Findings) -> str:
     caption = "Row i, column j: how fast coordinate i changes with coordinate j. "
     if findings.truth is not None:
-        return caption + _agreement(findings.generators, findings.truth)
+        return caption + _agreement(findings.as_learned, findings.truth)
     if findings.exact is not None:
         cosine = (findings.algebra or {}).get("cosine")
         span = "" if cosine is None else f" Smallest principal cosine to it: {cosine:.4f}."
@@ -436,8 +439,8 @@ def _training_picture(findings: Findings) -> Picture:
     caption = ""
     if epochs:
         caption = (
-            f"{epochs} epoch{'s' if epochs != 1 else ''}. Terms are unweighted; values that are "
-            f"not above zero do not show on a log scale."
+            f"{epochs} epoch{'s' if epochs != 1 else ''}. Terms are unweighted and in the units of "
+            f"training; values that are not above zero do not show on a log scale."
         )
     alternative = "Terms of the objective after every epoch"
     return Picture(plots.svg(plots.loss_curves(findings)), alternative, caption)
@@ -448,7 +451,9 @@ def _matrices(findings: Findings) -> list[tuple[str, str]]:
     if findings.generators.shape[-1] > _LARGEST_TEXT:
         return []
     names = plots.coordinate_names(findings)
-    groups = [("L", "learned", findings.generators)]
+    groups = [("L", "learned", findings.as_learned)]
+    if not torch.equal(findings.as_learned, findings.generators):
+        groups.append(("L", "made exact, as it is used", findings.generators))
     if findings.truth is not None:
         groups.append(("true ", "given", findings.truth))
     return [
