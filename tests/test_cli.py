@@ -455,3 +455,9 @@ def test_reproduce_notices_a_place_it_cannot_write_before_it_trains(
     assert "cannot write to afile" in err
     assert "seeds 0" not in err
     assert Path("afile").read_text() == "mine"
+
+
+def test_the_command_line_starts_without_loading_what_it_may_not_need() -> None:
+    code = "import sys, lieaugmenter.cli; print([m for m in sys.modules if m == 'transformers'])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -22,6 +22,7 @@ from lieaugmenter.actions import (
     VectorAction,
 )
 from lieaugmenter.analysis.components import (
+    UNJUDGED,
     Candidate,
     Components,
     components,
@@ -386,3 +387,21 @@ def test_too_few_samples_are_refused() -> None:
 
 def test_nothing_tested_has_no_representatives() -> None:
     assert Components("trivial", None, []).representatives.shape == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("masses", "outcome"), [((1.0, 1.0), "present"), ((0.5, 1.0), UNJUDGED)])
+def test_a_swap_that_no_sample_shows_cannot_be_judged(
+    masses: tuple[float, float], outcome: str
+) -> None:
+    """Particles of different mass: a swapped pair is never seen, whatever predictors say of it."""
+    momenta = torch.randn(400, 2, 3, generator=torch.Generator().manual_seed(0))
+    energies = (momenta.square().sum(-1) + torch.tensor(masses).square()).sqrt()
+    x = torch.cat([energies.unsqueeze(-1), momenta], dim=-1)
+
+    def mass(x: Tensor) -> Tensor:
+        whole = x.sum(1)
+        return (whole[:, 0] ** 2 - whole[:, 1:].square().sum(1)).unsqueeze(1)
+
+    found = components(mass, mass, x, action=FourVectorAction(), output=InvariantAction())
+    (swap,) = [c for c in found.components if c.candidate.name == "swap of points 0 and 1"]
+    assert swap.outcome == outcome

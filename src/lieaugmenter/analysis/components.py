@@ -29,6 +29,7 @@ from lieaugmenter.actions.linear import FourVectorAction, InvariantAction
 from lieaugmenter.actions.spatial import AffineAction
 from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample, signed_root
 from lieaugmenter.analysis.compare import principal_cosines
+from lieaugmenter.analysis.coverage import equations_of
 from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.analysis.identify import LARGEST_NAMED, identify
 from lieaugmenter.lie.elements import Elements
@@ -45,6 +46,9 @@ _AT_ONCE = 1024
 # do, in any direction, and if at least this share of them has samples nearby.
 _LARGEST_SPREAD = 2.0
 _LEAST_COVERAGE = 0.5
+# And if they break the equations that the samples fulfil by this at most (root mean square, in
+# units of the features' deviations), which is what a learned generator may be off.
+_MOST_BROKEN = 0.1
 # Bounds over samples do not tell how else two predictors might have erred. With few samples their
 # errors can resemble each other by chance: an asymmetry is one that they agree on.
 _LEAST_AGREEMENT = 0.7
@@ -523,6 +527,7 @@ class _Judge:
         self.distances = torch.cdist(self.positions, self.positions)
         self.distances.fill_diagonal_(torch.inf)
         self.region = _Region(self.positions)
+        self.equations = equations_of(x, action)
         n = len(self.positions)
         self.weights = resample(n, seed)
         one, two = (value - value.mean(0) for value in self.flat_values())
@@ -541,6 +546,11 @@ class _Judge:
         size = (self.positions - self.positions.mean(0)).norm()
         return float((moved - self.positions).norm()) > _IDLE * float(size)
 
+    def keeps(self, image: Batch) -> bool:
+        """Whether moved samples fulfil the equations that the samples do."""
+        broken = self.equations(image).square().mean(0)
+        return not len(broken) or float(broken.max().sqrt()) <= _MOST_BROKEN
+
     def flat_values(self) -> list[Tensor]:
         return [value.flatten(1).double().cpu() for value in self.values]
 
@@ -549,8 +559,8 @@ class _Judge:
         images = [self.moved(candidate, self.x, self.action) for candidate in coset]
         reaches = [self.region.reach(self.place(image)) for image in images]
         inside = [
-            spread <= _LARGEST_SPREAD and coverage >= _LEAST_COVERAGE
-            for spread, coverage in reaches
+            spread <= _LARGEST_SPREAD and coverage >= _LEAST_COVERAGE and self.keeps(image)
+            for image, (spread, coverage) in zip(images, reaches, strict=True)
         ]
         chosen = inside.index(True) if True in inside else 0
         measured = self.defect(coset[chosen], images[chosen])

@@ -24,6 +24,7 @@ from lieaugmenter.analysis.polarization import entries, polarize
 _MOST_SQUARED = 32
 # How many times worse than it vanishes an equation may be kept.
 _KEPT = 10
+TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ def coverage(
     *,
     action: Action,
     candidates: Float[Tensor, "n d d"] | None = None,
-    tolerance: float = 1e-5,
+    tolerance: float = TOLERANCE,
 ) -> Coverage:
     """Find the equations of the samples and the generators that keep them.
 
@@ -92,7 +93,7 @@ def coverage(
     >>> found.leaving(torch.eye(2)) > 1
     True
     """
-    equations, still = _equations(x, action, tolerance), InvariantAction()
+    equations, still = equations_of(x, action, tolerance), InvariantAction()
     candidates = entries(action.mask) if candidates is None else candidates
     ordered = polarize(equations, x, action=action, output=still, candidates=candidates)
     kept = ordered.spectrum <= (_KEPT * tolerance) ** 2
@@ -112,10 +113,22 @@ def coverage(
     )
 
 
-def _equations(
-    x: Batch, action: Action, tolerance: float
+def equations_of(
+    x: Batch, action: Action, tolerance: float = TOLERANCE
 ) -> Callable[[Batch], Float[Tensor, "n equations"]]:
-    """Expressions that vanish on all samples, as a function of samples."""
+    """Expressions that vanish on all samples, as a function of samples: see `coverage`.
+
+    Parameters
+    ----------
+    x, action, tolerance
+        As for `coverage`.
+
+    Returns
+    -------
+    function
+        From samples to the values of the expressions, (n, equations), with coefficients of length 1
+        for features of mean 0 and deviation 1.
+    """
     places = action.moving(x).double()
     # In other units monomials of features far from zero would be nearly the same.
     centre, spread = places.mean(0), places.std(0)

@@ -15,7 +15,7 @@ from lieaugmenter.data.images import rotated_mnist
 from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.spec import WEIGHTS, Experiment, LieGANSettings, Method
 from lieaugmenter.learning.objective import Objective
-from lieaugmenter.nets import CNN, EfficientNet, VisionTransformer
+from lieaugmenter.nets import CNN
 
 _QUICK_SIZES = {"n_train": 192, "n_validation": 40, "n_test": 80}
 _QUICK_TILES = {"n_train": 64, "n_validation": 20, "n_test": 20}
@@ -46,11 +46,16 @@ def _network(method: Method, task: Task, widths: tuple[int, ...]) -> nn.Module:
 
 
 def _efficientnet(method: Method, task: Task, widths: tuple[int, ...]) -> nn.Module:
+    # Here, because it takes seconds to load, and is an extra that other experiments do without.
+    from lieaugmenter.nets.efficientnet import EfficientNet
+
     # Batch norm would mix the statistics of originals and views.
     return EfficientNet(_shape(task), task.classes, norm="group")
 
 
 def _vision_transformer(method: Method, task: Task, widths: tuple[int, ...]) -> nn.Module:
+    from lieaugmenter.nets.vit import VisionTransformer
+
     return VisionTransformer(_shape(task), task.classes)
 
 
