@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from lieaugmenter import Objective, SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
@@ -509,3 +510,17 @@ def test_a_handful_of_held_out_samples_decides_nothing(n_generators: str | int) 
     assert any(
         "2 held-out samples are too few to tell" in reason for reason in model.verdict_.reasons
     )
+
+
+def test_a_constant_target_is_refused() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    with pytest.raises(ValueError, match="y is constant"):
+        SymmetryRegressor(epochs=1).fit(x, np.full(50, 2.5))
+
+
+def test_a_dataset_of_pairs_is_data() -> None:
+    x, y = radial(300)
+    pairs = TensorDataset(torch.from_numpy(x).float(), torch.from_numpy(y).float())
+    model = SymmetryRegressor(epochs=1, **QUICK).fit(pairs)
+    assert model.n_samples_ == 300
+    assert model.predict(x[:3]).shape == (3,)

@@ -148,7 +148,8 @@ def _demo_findings(
     found = fitted.findings()
     recovered = "was found" if cosine > _RECOVERED else "was not found"
     sentence = (
-        f"{symmetry} {recovered}: the learned generator has cosine {cosine:.6f} with it. {test} "
+        f"{symmetry} {recovered}: the learned generator has cosine {cosine:.6f} with it, which the "
+        f"demo knows and the verdict does not. {test} "
     )
     return fitted.findings(
         title=title,

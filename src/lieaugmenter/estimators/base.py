@@ -119,6 +119,8 @@ class SymmetryEstimator(Fitted):
     ) -> Self:
         # Built once before anything is written: a mistake in the settings leaves no folder behind.
         build(self, task, seed)
+        if task.constant:
+            raise ValueError("y is constant: there is nothing to learn from it")
         begun = time.monotonic()
         directory = self.run_directory
         with nullcontext() if directory is None else RunFolder(directory).alone():

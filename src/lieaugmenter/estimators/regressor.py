@@ -107,7 +107,7 @@ class SymmetryRegressor(RegressorMixin, SymmetryEstimator):
         ----------
         X
             Inputs, (N, …). Or data that do not fit into memory, as pairs (x, y): a `Stream`, such
-            as `stream_data` makes of a file, an IterableDataset or a DataLoader; a random part of
+            as `stream_data` makes of a file, a Dataset or a DataLoader; a random part of
             at most 20,000 samples is then held out.
         y
             Targets, (N,) or (N, m), or like X for ``output="same"``; none for a stream.

@@ -29,7 +29,8 @@ _LEAST_PART = 2
 class Task:
     """The data of a fit, how elements act on them, and how they are scaled.
 
-    What is held out is in memory; what is trained on may be a stream. `data` identifies all of it.
+    What is held out is in memory; what is trained on may be a stream. `data` identifies all of it,
+    `constant` says whether all targets are the same number.
     """
 
     train: tuple[Tensor, Tensor] | Stream
@@ -40,6 +41,7 @@ class Task:
     classes: int
     n_samples: int
     data: dict[str, Any]
+    constant: bool
 
     @property
     def n_train(self) -> int:
@@ -91,6 +93,7 @@ def task_of_arrays(
         classes=classes,
         n_samples=len(inputs),
         data=fingerprint(x, y),
+        constant=sizes is not None and not bool(sizes.spread.any()),
     )
 
 
@@ -203,6 +206,7 @@ def task_of_stream(
         classes=classes,
         n_samples=survey.count,
         data=reading.digest | {"read": "piece by piece", "held_out": held},
+        constant=sizes is not None and not bool(sizes.spread.any()),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from lieaugmenter.actions.base import Batch, tensors_of
 from lieaugmenter.learning.augmenter import LieAugmenter
@@ -42,7 +42,7 @@ PRECISIONS = ("bf16", "float32")
 def fit(
     model: nn.Module,
     augmenter: LieAugmenter | Unaugmented | None,
-    train: tuple[Batch, Tensor] | DataLoader[Any] | IterableDataset[Any] | Stream | TensorBatches,
+    train: tuple[Batch, Tensor] | DataLoader[Any] | Dataset[Any] | Stream | TensorBatches,
     *,
     validation: tuple[Batch, Tensor] | None = None,
     epochs: int = 100,
@@ -80,7 +80,7 @@ def fit(
         alone, on the prediction loss; so does `Unaugmented`, with a choice of that loss.
     train
         Inputs and labels, kept on the device where they fit; a DataLoader of pairs (x, y), in its
-        own order; a `Stream` or an IterableDataset of pairs, which are read piece by piece and
+        own order; a `Stream` or a Dataset of pairs, which are read piece by piece and
         shuffled as far as a buffer reaches; or batches made for the device, such as
         `PaddedBatches`.
     validation
@@ -185,7 +185,7 @@ def fit(
             isinstance(data, TensorBatches) or as_stream(data) is not None
         )
         if not (pair or loader or data is None):
-            others = ", a DataLoader, an IterableDataset or a Stream" if name == "train" else ""
+            others = ", a DataLoader, a Dataset or a Stream of them" if name == "train" else ""
             kinds = f"a pair (x, y) of tensors{others}"
             raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
     if isinstance(optimizer, Optimizer):

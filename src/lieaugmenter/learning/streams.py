@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
 
@@ -94,12 +94,12 @@ class LoaderStream(Stream):
 
 
 def as_stream(data: object) -> Stream | None:
-    """Streams, DataLoaders and IterableDatasets as a stream; None for anything else."""
+    """Streams, DataLoaders and Datasets of pairs as a stream; None for anything else."""
     if isinstance(data, Stream):
         return data
     if isinstance(data, DataLoader):
         return LoaderStream(data)
-    if isinstance(data, IterableDataset):
+    if isinstance(data, Dataset):
         return LoaderStream(DataLoader(data, batch_size=_AT_ONCE))
     return None
 
