@@ -168,8 +168,8 @@ def test_even_and_odd_dependence_on_the_axis_of_rotation_are_told_apart() -> Non
     assert outcomes(even)["reflection of axis 2"] == "present"
     assert outcomes(odd)["reflection of axis 2"] == "absent"
     assert outcomes(odd)["reflection of axis 0"] == "present"
-    assert even.group == "SO(2) with reflection of axis 0, reflection of axis 2"
-    assert odd.group == "SO(2) with reflection of axis 0"
+    assert even.group == "O(2) with reflection of axis 2"
+    assert odd.group == "O(2)"
 
 
 def test_finite_rotations_are_found_where_there_is_no_continuous_one() -> None:
@@ -405,3 +405,14 @@ def test_a_swap_that_no_sample_shows_cannot_be_judged(
     found = components(mass, mass, x, action=FourVectorAction(), output=InvariantAction())
     (swap,) = [c for c in found.components if c.candidate.name == "swap of points 0 and 1"]
     assert swap.outcome == outcome
+
+
+def test_a_mirror_of_the_axes_that_turn_makes_them_the_whole_orthogonal_group() -> None:
+    def partly(x: Tensor) -> Tensor:
+        return (x[:, :3].norm(dim=1) + x[:, 3] ** 2 + x[:, 4]).unsqueeze(1)
+
+    turns = catalogue.lift(catalogue.lift(catalogue.so(3)))
+    found = components(
+        partly, partly, normal(400, 5), action=VectorAction(5), output=INVARIANT, generators=turns
+    )
+    assert found.group == "O(3) with reflection of axis 3"

@@ -683,8 +683,12 @@ def _group_name(
     else:
         inverse = torch.linalg.inv(frame)
         matrices = [inverse @ candidate.matrix.double() @ frame for candidate in linear]
-        needed = [linear[i].name for i in _independent(matrices, span)]
-        names = [_of_the_group(identity or f"{len(span)} generators"), *needed]
+        needed = _independent(matrices, span)
+        group = _of_the_group(identity or f"{len(span)} generators")
+        mirrors = [i for i in needed if group.startswith("SO(") and _mirrors(matrices[i], span)]
+        if mirrors:
+            group, needed = group[1:], [i for i in needed if i != mirrors[0]]
+        names = [group, *(linear[i].name for i in needed)]
     first, *others = [*names, *swaps]
     name = f"{first} with {', '.join(others)}" if others else first
     open_ = any(c.outcome in (UNCLEAR, UNJUDGED) for c in found)
@@ -698,6 +702,13 @@ def _of_the_group(algebra: str) -> str:
     ('SO(2)', 'so(2) ⊕ scaling')
     """
     return algebra.upper() if re.fullmatch(r"s[oel]\(\d+\)", algebra) else algebra
+
+
+def _mirrors(matrix: Float[Tensor, "d d"], span: Float[Tensor, "c d d"]) -> bool:
+    """Whether a matrix is a reflection of the axes that generators turn, and of no others."""
+    turned = span.abs().sum((0, 1)) > _NEAR * span.abs().sum((0, 1)).max()
+    elsewhere = (matrix - torch.eye(len(matrix), dtype=matrix.dtype))[:, ~turned]
+    return _determinant(matrix) < 0 and float(elsewhere.norm()) < _NEAR
 
 
 def _lorentz_name(present: Sequence[Candidate], n: int) -> str:

@@ -19,7 +19,12 @@ from lieaugmenter.analysis.verdict import Verdict
 from lieaugmenter.discovery import SEARCHED
 from lieaugmenter.estimators.inputs import names_of_axes
 from lieaugmenter.estimators.settings import Settings, recorded
-from lieaugmenter.estimators.words import lines_of_table, sentence_of_one, sentence_of_teams
+from lieaugmenter.estimators.words import (
+    lines_of_table,
+    sentence_of_one,
+    sentence_of_teams,
+    with_names,
+)
 from lieaugmenter.export.manifest import FORMS, Manifest, made_by
 from lieaugmenter.learning import LieAugmenter
 from lieaugmenter.learning.predictor import Predictor
@@ -80,7 +85,7 @@ class Fitted(Settings):
             "exact": None if identity is None else identity.exact,
             "table": table,
             "spectrum": [] if dimensions is None else [asdict(row) for row in dimensions.rows],
-            "algebra": None if identity is None else _algebra(identity),
+            "algebra": None if identity is None else _algebra(identity, self._axis_names()),
             **self._trials(),
             "seeds": self._seeds,
             "history": self.history_.records,
@@ -232,9 +237,10 @@ class Fitted(Settings):
         return "\n".join(lines)
 
 
-def _algebra(identity: Identity) -> dict[str, Any]:
-    """What is known about the algebra, without its tensors."""
+def _algebra(identity: Identity, names: list[str]) -> dict[str, Any]:
+    """What is known about the algebra, without its tensors, and with the names of features."""
     content = identity.to_json()
+    content["description"] = with_names(content["description"], names)
     evidence = content.pop("invariants") | {"kind": identity.invariants.kind}
     del content["exact"], evidence["structure_constants"]
     return content | {"invariants": evidence}
