@@ -590,3 +590,9 @@ def test_labels_beyond_the_logits_are_named(learner: LieAugmenter | None) -> Non
     data = (torch.randn(8, 3), torch.tensor([0, 1, 2, 3] * 2))
     with pytest.raises(ValueError, match="labels from 0 to 3, and the model returns 2 logits"):
         fit(nn.Linear(3, 2), learner, data, epochs=1, progress=False)
+
+
+def test_data_that_are_not_finite_are_what_is_to_be_mended() -> None:
+    x = torch.randn(8, 2).index_fill(0, torch.tensor([3]), torch.nan)
+    with pytest.raises(TrainingDiverged, match="The batch itself holds values that are not finite"):
+        fit(nn.Linear(2, 1), None, (x, torch.randn(8, 1)), epochs=1, progress=False)

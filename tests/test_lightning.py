@@ -123,6 +123,8 @@ def test_validation_averages_the_prediction(tmp_path: Path) -> None:
     assert done.callback_metrics["validation"] != done.callback_metrics["validation_averaged"]
     (predicted,) = done.predict(module, DataLoader(TensorDataset(x), batch_size=150)) or []
     assert torch.allclose(predicted, averaged)  # pyright: ignore[reportArgumentType]
+    (tested,) = done.test(module, tensor_loader(x, y, batch_size=150), verbose=False)
+    assert tested["test_averaged"] == pytest.approx(float(expected))
 
 
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:

@@ -130,10 +130,17 @@ class LieAugmenterModule(LightningModule):
             )
 
     def validation_step(self, batch: tuple[Batch, Tensor], batch_idx: int) -> None:
+        self._log_losses("validation", batch)
+
+    def test_step(self, batch: tuple[Batch, Tensor], batch_idx: int) -> None:
+        self._log_losses("test", batch)
+
+    def _log_losses(self, name: str, batch: tuple[Batch, Tensor]) -> None:
+        """Of the direct and of the averaged prediction."""
         x, y = batch
         n = batch_size(x)
-        self.log("validation", self._loss(self.model(x), y), batch_size=n)
-        self.log("validation_averaged", self._loss(self(x), y), batch_size=n)
+        self.log(name, self._loss(self.model(x), y), batch_size=n)
+        self.log(f"{name}_averaged", self._loss(self(x), y), batch_size=n)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self(batch[0] if isinstance(batch, tuple | list) else batch)

@@ -326,8 +326,17 @@ class Trainer:
         kept = f"The last good checkpoint is {self.saved_at}" if self.saved_at else "None was kept"
         raise TrainingDiverged(
             f"training stopped: {what} became non-finite in epoch {self.epoch + 1}, step "
-            f"{step + 1}.{inspect} {kept}. Usual remedies: a smaller range of the coefficients, a "
-            f"longer warm-up, a smaller learning rate, inputs scaled to about 1"
+            f"{step + 1}.{inspect} {kept}. {self._remedy(step)}"
+        )
+
+    def _remedy(self, step: int) -> str:
+        x, y = self._batch(step)
+        numbers = [tensor for tensor in (*tensors_of(x), y) if tensor.is_floating_point()]
+        if not all(bool(tensor.isfinite().all()) for tensor in numbers):
+            return "The batch itself holds values that are not finite: drop or impute them"
+        return (
+            "Usual remedies: a smaller range of the coefficients, a longer warm-up, a smaller "
+            "learning rate, inputs scaled to about 1"
         )
 
     def _keep_batch(self, step: int, terms: list[float] | None = None) -> Path | None:
