@@ -6,6 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.verdict import Verdict
 
@@ -77,7 +81,31 @@ def _named(identity: Identity | None, generators: int, names: Sequence[str]) -> 
         return ""
     span = "They span" if generators > 1 else "It spans"
     skewed = " in skewed coordinates" if identity.coordinates == "linear" else ""
-    return f"{span} {with_names(identity.description or identity.name, names)}{skewed}. "
+    centre = fixed_point(identity.exact) if identity.exact is not None and names[-1] == "1" else []
+    about = f" about ({', '.join(f'{value:.3g}' for value in centre)})" if centre else ""
+    what = with_names(identity.description or identity.name, names)
+    return f"{span} {what}{about}{skewed}. "
+
+
+def fixed_point(generators: Float[Tensor, "c d d"]) -> list[float]:
+    """The point that homogeneous generators leave where it is, if there is one and only one.
+
+    >>> turn = torch.tensor([[[0.0, -1.0, 3.0], [1.0, 0.0, -2.0], [0.0, 0.0, 0.0]]])
+    >>> fixed_point(turn)
+    [2.0, 3.0]
+    >>> fixed_point(torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]))
+    []
+    """
+    rows = generators[:, :-1].double().flatten(0, 1)
+    linear, shifts = rows[:, :-1], rows[:, -1]
+    if int(torch.linalg.matrix_rank(linear, rtol=1e-3)) < linear.shape[1]:
+        return []
+    point = torch.linalg.lstsq(linear, -shifts).solution
+    missed = float((linear @ point + shifts).norm())
+    if missed > 1e-3 * float(rows.norm()):
+        return []
+    # What is left of rounding is no place.
+    return torch.where(point.abs() > 1e-6, point, 0.0).tolist()
 
 
 def with_names(text: str, names: Sequence[str]) -> str:
