@@ -123,6 +123,7 @@ def run(job: Job, arguments: argparse.Namespace, end: float) -> str:
         device=arguments.device,
         progress=False,
         deadline=started + left,
+        workers=arguments.workers,
     )
     task = _task(job.experiment, source, arguments.quick)
     try:
@@ -201,7 +202,7 @@ def main() -> None:
         path = arguments.results / f"{name}.json"
         try:
             experiment = _asked(EXPERIMENTS[name], arguments)
-            content = collect(experiment, arguments.out / name, arguments.workers)
+            content = collect(experiment, arguments.out / name)
             write_json(path, _with_others(content, experiment, path))
         except RunError as error:
             print(error)

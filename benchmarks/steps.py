@@ -49,10 +49,11 @@ class TrainingStep:
         groups = [trainable(model), trainable(learner, **learner.optimizer_options)]
         self.optimizer = make_optimizer(groups, 1e-3, y.device)
         self.captured: CapturedStep | None = None
-        first = self.eager()
         if recorded and self.device.type == "cuda":
             self.captured = CapturedStep(self._step, self.batch, self._state)
             first = self.captured.replay(*self.batch)
+        else:
+            first = self.eager()
         if not bool(first.isfinite().all()):
             raise RuntimeError("the first step gave a loss that is not a number")
 
@@ -75,7 +76,9 @@ class TrainingStep:
         return loss.parts.values_tensor
 
     def _forward(self, x: Batch) -> Tensor:
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+        if not self.bf16:
+            return self.model(x)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16):
             prediction = self.model(x)
         return prediction.float()
 

@@ -416,3 +416,19 @@ def test_a_mirror_of_the_axes_that_turn_makes_them_the_whole_orthogonal_group() 
         partly, partly, normal(400, 5), action=VectorAction(5), output=INVARIANT, generators=turns
     )
     assert found.group == "O(3) with reflection of axis 3"
+
+
+def test_a_parity_is_no_mirror_of_a_slanted_plane_that_turns() -> None:
+    """Turns about a slanted axis, and minus one: no mirror of the plane is among them."""
+    axis = torch.tensor([1.0, 2.0, 3.0]) / 14**0.5
+    turn = torch.linalg.cross(axis.expand(3, 3), torch.eye(3)).mT.unsqueeze(0)
+
+    def handed(x: Tensor) -> Tensor:
+        first, second = x.unbind(1)
+        across = torch.linalg.cross(first, second) @ axis
+        return torch.stack([across, (first @ axis) * (second @ axis), first.norm(dim=1)], dim=1)
+
+    found = components(
+        handed, handed, normal(400, 2, 3), action=VectorAction(3), output=INVARIANT, generators=turn
+    )
+    assert found.group.removeprefix("at least ") == "SO(2) with parity"

@@ -589,10 +589,18 @@ def test_half_an_epoch_is_refused(name: str) -> None:
 def test_labels_beyond_the_logits_are_named(learner: LieAugmenter | None) -> None:
     data = (torch.randn(8, 3), torch.tensor([0, 1, 2, 3] * 2))
     with pytest.raises(ValueError, match="labels from 0 to 3, and the model returns 2 logits"):
-        fit(nn.Linear(3, 2), learner, data, epochs=1, progress=False)
+        fit(nn.Linear(3, 2), learner, data, epochs=1, device="cpu", progress=False)
 
 
 def test_data_that_are_not_finite_are_what_is_to_be_mended() -> None:
     x = torch.randn(8, 2).index_fill(0, torch.tensor([3]), torch.nan)
     with pytest.raises(TrainingDiverged, match="The batch itself holds values that are not finite"):
         fit(nn.Linear(2, 1), None, (x, torch.randn(8, 1)), epochs=1, progress=False)
+
+
+def test_plain_networks_may_have_a_label_for_every_pixel_and_none_for_some() -> None:
+    x, y = torch.randn(8, 1, 4, 4), torch.randint(0, 3, (8, 4, 4))
+    y[:, 0, 0] = -100
+    model = nn.Conv2d(1, 3, 1)
+    history = fit(model, None, (x, y), epochs=1, device="cpu", progress=False)
+    assert history.records[0]["prediction"] > 0

@@ -515,7 +515,7 @@ def test_a_handful_of_held_out_samples_decides_nothing(n_generators: str | int) 
 def test_a_constant_target_is_refused() -> None:
     x = np.random.default_rng(0).normal(size=(50, 2))
     with pytest.raises(ValueError, match="y is constant"):
-        SymmetryRegressor(epochs=1).fit(x, np.full(50, 2.5))
+        SymmetryRegressor(epochs=1).fit(x, np.full(50, 0.1))
 
 
 def test_a_dataset_of_pairs_is_data() -> None:
@@ -524,3 +524,31 @@ def test_a_dataset_of_pairs_is_data() -> None:
     model = SymmetryRegressor(epochs=1, **QUICK).fit(pairs)
     assert model.n_samples_ == 300
     assert model.predict(x[:3]).shape == (3,)
+
+
+def test_data_that_are_not_the_same_when_read_again_are_refused() -> None:
+    """What is held out is known by its values; with random transforms it would be trained on."""
+
+    class Jittered(TensorDataset):
+        def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+            x, y = super().__getitem__(index)
+            return x + 0.01 * torch.randn_like(x), y
+
+    x, y = radial(300)
+    pairs = Jittered(torch.from_numpy(x).float(), torch.from_numpy(y).float())
+    with pytest.raises(ValueError, match="has to give the same samples each time"):
+        SymmetryRegressor(epochs=1, **QUICK).fit(pairs)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    x, y = radial(60)
+    quick = QUICK | {"batch_size": np.int64(16), "n_views": np.int32(2)}
+    model = SymmetryRegressor(epochs=np.int64(1), **quick).fit(x, y)
+    assert len(model.history_.records) == 1
+
+
+def test_a_column_called_1_does_not_make_a_table_affine() -> None:
+    x, y = radial(300)
+    names = [str(i) for i in range(x.shape[1])]
+    model = SymmetryRegressor(epochs=1, feature_names=names, **QUICK).fit(x, y)
+    assert "about (" not in model.sentence()

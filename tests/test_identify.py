@@ -513,3 +513,5 @@ def test_eigenvalues_are_told_without_the_size_and_sign_of_the_generator() -> No
     generator = torch.tensor([[[-2.0, 3.0], [0.0, -1.0]]])
     for factor in (1.0, -4.0):
         assert identify(factor * generator).description == "eigenvalues in the ratios 1, 0.5"
+    decaying = torch.tensor([[[-0.5, -1.0], [1.0, -0.5]]])
+    assert "± 0.89i" in identify(decaying).description

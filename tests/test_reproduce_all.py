@@ -12,7 +12,7 @@ import pytest
 
 from lieaugmenter.experiments.catalogue import EXPERIMENTS
 from lieaugmenter.experiments.results import read_results
-from lieaugmenter.runs import RunError, write_json
+from lieaugmenter.runs import RunError, read_json, write_json
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 try:
@@ -104,7 +104,7 @@ def test_quick_runs_are_added_to_quick_ones_only(tmp_path: Path) -> None:
 def test_nothing_is_begun_after_the_limit_and_the_same_call_continues(tmp_path: Path) -> None:
     (job,) = reproduce_all.jobs(["pair-mass"], ["trivial"], 1)
     arguments = argparse.Namespace(
-        epochs=1, data=None, quick=True, device="cpu", out=tmp_path / "runs"
+        epochs=1, data=None, quick=True, device="cpu", out=tmp_path / "runs", workers=3
     )
     assert reproduce_all.run(job, arguments, time.time() - 1) == "not begun"
     assert not (tmp_path / "runs").exists()
@@ -115,6 +115,7 @@ def test_nothing_is_begun_after_the_limit_and_the_same_call_continues(tmp_path: 
     reproduce_all._gather(tmp_path / "runs")
     assert (kept / "result.json").exists()
     assert (kept / "network.safetensors").exists()
+    assert read_json(kept / "environment.json")["workers"] == 3
     assert reproduce_all.run(job, arguments, time.time() + 600) == "was finished"
 
 

@@ -705,10 +705,11 @@ def _of_the_group(algebra: str) -> str:
 
 
 def _mirrors(matrix: Float[Tensor, "d d"], span: Float[Tensor, "c d d"]) -> bool:
-    """Whether a matrix is a reflection of the axes that generators turn, and of no others."""
-    turned = span.abs().sum((0, 1)) > _NEAR * span.abs().sum((0, 1)).max()
-    elsewhere = (matrix - torch.eye(len(matrix), dtype=matrix.dtype))[:, ~turned]
-    return _determinant(matrix) < 0 and float(elsewhere.norm()) < _NEAR
+    """Whether a matrix reflects what generators turn, and leaves alone what they leave alone."""
+    _, sizes, directions = torch.linalg.svd(span.flatten(0, 1))
+    still = directions[(sizes > _NEAR * sizes[0]).sum() :]
+    changed = still @ (matrix - torch.eye(len(matrix), dtype=matrix.dtype)).mT
+    return _determinant(matrix) < 0 and float(changed.norm()) < _NEAR
 
 
 def _lorentz_name(present: Sequence[Candidate], n: int) -> str:

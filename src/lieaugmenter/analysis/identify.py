@@ -162,7 +162,7 @@ def _complex_words(value: complex) -> str:
     >>> _complex_words(0.5 + 1j), _complex_words(1j), _complex_words(-0.25 + 0j)
     ('0.5 ± 1i', '± 1i', '-0.25')
     """
-    real, imaginary = round(value.real, 2) + 0.0, round(value.imag, 2)
+    real, imaginary = round(value.real, 2) + 0.0, abs(round(value.imag, 2))
     if not imaginary:
         return f"{real:g}"
     return f"{real:g} ± {imaginary:g}i" if real else f"± {imaginary:g}i"

@@ -139,6 +139,8 @@ class Survey:
         Means, spreads and sizes of columns; the latter only of targets that are numbers.
     labels
         The different targets, sorted, while there are not too many; None beyond that.
+    y_is_constant
+        Whether all targets are the same.
 
     Examples
     --------
@@ -158,6 +160,8 @@ class Survey:
         self._y_kind = "f"
         self._not_finite = {"X": _NonFinite(), "y": _NonFinite()}
         self._lowest = self._highest = self._first = np.zeros(0)
+        self.y_is_constant = True
+        self._first_y = np.zeros(0)
         self._products, self._vectors = np.zeros((0, 0)), 0
         # Columns that count the samples, as far as they were read.
         self._counting = np.zeros(0, dtype=bool)
@@ -172,10 +176,12 @@ class Survey:
             self._lowest = self._highest = self._first = x[0]
             self._products = np.zeros((x.shape[-1],) * 2) if self._has_rank else self._products
             self.labels = y[:0] if y.ndim == 1 else None
+            self._first_y = y[0]
             self._counting = np.ones(x.shape[-1], dtype=bool)
         if x.ndim == 2:
             numbers = np.arange(self.count, self.count + len(x))[:, None]
             self._counting &= (x == self._first + numbers).all(0)
+        self.y_is_constant &= bool((y == self._first_y).all())
         self.count += len(x)
         if any(found.count for found in self._not_finite.values()):
             return

@@ -9,7 +9,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import batch_size
-from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES
 from lieaugmenter.analysis.components import Components
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.verdict import Verdict, decide
@@ -92,8 +91,6 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
                 f"Made exact, its defect on the same samples is {row.defect:.3g} (95 % bootstrap "
                 f"bounds {row.lower:.3g} to {row.upper:.3g})."
             )
-    if samples < LEAST_SAMPLES:
-        return Discovery(span, found, identity, verdict, None, evidence, largest)
     components = evidence.components(generators=span, identity=verdict.group)
     verdict = replace(
         verdict,

@@ -36,6 +36,7 @@ from lieaugmenter.estimators.settings import check_settings
 from lieaugmenter.estimators.task import Task, read_once, task_of_arrays, task_of_stream
 from lieaugmenter.estimators.training import Lesson
 from lieaugmenter.learning.streams import Stream
+from lieaugmenter.processes import from_first
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.runs import RunFolder
 
@@ -161,7 +162,8 @@ class SymmetryEstimator(Fitted):
                 self.verdict_, chosen=count, loss=loss, agreement=self.seed_agreement_
             )
         else:
-            self.learned_ = self.predictor_.in_units_of_data(discovery.found.cpu()).numpy()
+            found = from_first(discovery.found.cpu())
+            self.learned_ = self.predictor_.in_units_of_data(found).numpy()
             self.dimensions_ = discovery.evidence.dimensions
             self.verdict_ = discovery.verdict
             self.identity_ = in_units_of_data(self.predictor_, discovery.identity)

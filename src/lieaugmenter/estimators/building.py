@@ -61,7 +61,7 @@ def build(settings: Settings, task: Task, seed: int, given: Given | None = None)
             task.action,
             n_generators=1 if settings.n_generators == "auto" else int(settings.n_generators),
             output=task.output,
-            n_views=settings.n_views,
+            n_views=int(settings.n_views),
             range=largest,
             sampler=settings.sampler,
             warmup_steps=round(warmup * steps),

@@ -153,6 +153,7 @@ class Fitted(Settings):
             generators=len(self.generators_),
             samples=self.n_samples_,
             names=self._axis_names(),
+            affine=isinstance(self.augmenter_.action, AffineAction),
         )
 
     def _axis_names(self) -> list[str]:

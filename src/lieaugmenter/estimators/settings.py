@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def check_settings(settings: Settings, x_shape: tuple[int, ...], y_shape: tuple[
     counts = ("epochs", "batch_size", "n_views", "n_seeds")
     for name in counts:
         value = getattr(settings, name)
-        if value is not None and not isinstance(value, int | np.integer):
+        if value is not None and not isinstance(value, Integral):
             raise ValueError(f"{name}={value!r}: give a whole number")
     if settings.epochs is not None and settings.epochs < 1:
         raise ValueError(f"epochs={settings.epochs}: at least one is needed")

@@ -93,7 +93,7 @@ def task_of_arrays(
         classes=classes,
         n_samples=len(inputs),
         data=fingerprint(x, y),
-        constant=sizes is not None and not bool(sizes.spread.any()),
+        constant=not classes and bool((targets == targets[0]).all()),
     )
 
 
@@ -192,11 +192,15 @@ def task_of_stream(
     sizes = None if classes else _TargetSizes.of(survey.y_moments)
     last = reading.keys[held - 1]
     train = stream.where(lambda keys: keys > last, seed).map(lambda x, y: (x.float(), encoded(y)))
-    if not train.count:
+    left = survey.count - int((reading.keys <= last).sum())
+    if train.count != left:
         raise ValueError(
-            f"the stream gave {survey.count} samples at first and none when it was read again: it "
-            f"is read many times, so that what gives them must begin anew each time"
+            f"the stream gave {survey.count} samples at first, and when it was read again "
+            f"{train.count} beside those that are held out, not {left}: it is read many times, and "
+            f"has to give the same samples each time (no random transforms, no iterator that ends)"
         )
+    if not left:
+        raise ValueError("all samples are alike: there is nothing to learn from them")
     return Task(
         train=train,
         held_out=(reading.x[:held], encoded(reading.y[:held])),
@@ -206,7 +210,7 @@ def task_of_stream(
         classes=classes,
         n_samples=survey.count,
         data=reading.digest | {"read": "piece by piece", "held_out": held},
-        constant=sizes is not None and not bool(sizes.spread.any()),
+        constant=not classes and survey.y_is_constant,
     )
 
 

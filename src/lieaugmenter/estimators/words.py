@@ -21,17 +21,19 @@ def sentence_of_one(
     generators: int,
     samples: int,
     names: Sequence[str],
+    affine: bool,
 ) -> str:
     """What a predictor says about a given number of generators it was trained with."""
     many = generators > 1
+    named = _named(identity, generators, names, affine=affine)
     return (
         f"On {samples} samples, {generators} generator{'s' if many else ''} of a "
         f"continuous symmetry {'were' if many else 'was'} learned together with a "
         f"predictor; on held-out data the predictor's Lie derivative along "
         f"{'them' if many else 'it'} is {verdict.defect:.2g} of that along a random "
         f"direction (95 % upper bound {verdict.upper:.2g}), and it explains "
-        f"{verdict.quality:.3g} of the variation. {_named(identity, generators, names)}"
-        f"Only the identity component was tested. The verdict is {verdict.outcome}."
+        f"{verdict.quality:.3g} of the variation. {named}Only the identity "
+        f"component was tested. The verdict is {verdict.outcome}."
     )
 
 
@@ -42,6 +44,7 @@ def sentence_of_teams(
     generators: int,
     samples: int,
     names: Sequence[str],
+    affine: bool,
 ) -> str:
     """What two teams of predictors say about how many generators there are."""
     start = f"On {samples} samples"
@@ -50,7 +53,7 @@ def sentence_of_teams(
         return (
             f"{start}, a continuous symmetry of dimension {'at least ' if verdict.more else ''}"
             f"{verdict.dimension} is certified: {_measured_by_teams(verdict)}. "
-            f"{_named(identity, generators, names)}{_until(verdict.holds_until)}"
+            f"{_named(identity, generators, names, affine=affine)}{_until(verdict.holds_until)}"
             + (f" Its group is {group}." if group else "")
         )
     if verdict.outcome == "refuted":
@@ -69,19 +72,23 @@ def _measured_by_teams(verdict: Verdict) -> str:
     if verdict.defect is None:
         return f"{teams} of the held-out variation, and have nothing in common"
     whose = "of the span" if verdict.dimension else "of the best direction"
+    bounds = f"upper bound {verdict.upper:.2g}"
+    if verdict.lower is not None:
+        bounds = f"bounds {verdict.lower:.2g} to {verdict.upper:.2g}"
     return (
         f"{teams} of the held-out variation, and the defect {whose} is {verdict.defect:.2g} "
-        f"(95 % bounds {verdict.lower:.2g} to {verdict.upper:.2g}; 0 for a symmetry, about 1 for "
-        f"an arbitrary direction)"
+        f"(95 % {bounds}; 0 for a symmetry, about 1 for an arbitrary direction)"
     )
 
 
-def _named(identity: Identity | None, generators: int, names: Sequence[str]) -> str:
+def _named(
+    identity: Identity | None, generators: int, names: Sequence[str], *, affine: bool
+) -> str:
     if identity is None or not identity.named:
         return ""
     span = "They span" if generators > 1 else "It spans"
     skewed = " in skewed coordinates" if identity.coordinates == "linear" else ""
-    centre = fixed_point(identity.exact) if identity.exact is not None and names[-1] == "1" else []
+    centre = fixed_point(identity.exact) if identity.exact is not None and affine else []
     about = f" about ({', '.join(f'{value:.3g}' for value in centre)})" if centre else ""
     what = with_names(identity.description or identity.name, names)
     return f"{span} {what}{about}{skewed}. "
@@ -115,14 +122,15 @@ def with_names(text: str, names: Sequence[str]) -> str:
     'so(3) on R^3 (bx, by, bz)'
     >>> with_names("O(2) with reflection of axis 1", ["x", "t"])
     'O(2) with reflection of t'
+    >>> with_names("swap of axes 0 and 1", ["x", "t"])
+    'swap of x and t'
     """
 
     def named(match: re.Match[str]) -> str:
-        numbers = [int(number) for number in match[1].split(", ")]
-        known = max(numbers) < len(names)
-        return ", ".join(names[i] for i in numbers) if known else match[0]
+        known = all(int(number) < len(names) for number in re.findall(r"\d+", match[1]))
+        return re.sub(r"\d+", lambda m: names[int(m[0])], match[1]) if known else match[0]
 
-    return re.sub(r"\bax[ei]s ((?:\d+, )*\d+)", named, text)
+    return re.sub(r"\bax[ei]s (\d+(?:(?:, | and )\d+)*)", named, text)
 
 
 def _until(reached: Sequence[float | None]) -> str:

@@ -139,7 +139,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 _MEASURE = bool | float | str | list[Any] | None
 
 
-def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str, Any]:
+def collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """All finished runs of an experiment, as one JSON-ready value.
 
     Parameters
@@ -148,8 +148,6 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
         Whose methods to look for.
     folder
         The folder that `run_method` wrote to.
-    workers
-        How many of these runs shared the device at a time: times depend on it.
     """
     results, configurations = [], {}
     for method in experiment.methods:
@@ -163,7 +161,7 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
                 ]
                 result["generators"] = rounded
             ran = path.parent / "environment.json"
-            result["environment"] = {**fields_of(Ran, read_json(ran), ran), "workers": workers}
+            result["environment"] = fields_of(Ran, read_json(ran), ran)
             results.append(result)
             if method not in configurations:
                 configurations[method] = read_settings(path.parent / "config.json")
@@ -183,11 +181,9 @@ def collect(experiment: Experiment, folder: Path, workers: int = 1) -> dict[str,
     }
 
 
-def write_results(
-    experiment: Experiment, folder: Path, path: Path, workers: int = 1
-) -> dict[str, Any]:
+def write_results(experiment: Experiment, folder: Path, path: Path) -> dict[str, Any]:
     """`collect`, kept as a file."""
-    content = collect(experiment, folder, workers)
+    content = collect(experiment, folder)
     write_json(path, content)
     return content
 

@@ -128,7 +128,8 @@ def _train_and_keep(
             continue
         result = measure(experiment, method, task, trained, seed, settings)
         configuration = _configuration(experiment, method, seed, settings)
-        _keep(folder.part(f"seed-{seed}").path, configuration, trained, result)
+        ran = {**environment(), "workers": settings.workers}
+        _keep(folder.part(f"seed-{seed}").path, configuration, ran, trained, result)
     (folder.path / _BEGUN).unlink()
 
 
@@ -168,11 +169,15 @@ def _configuration(
 
 
 def _keep(
-    path: Path, configuration: dict[str, Any], trained: Trained, result: dict[str, Any]
+    path: Path,
+    configuration: dict[str, Any],
+    ran: dict[str, Any],
+    trained: Trained,
+    result: dict[str, Any],
 ) -> None:
     folder = RunFolder(path)
     write_json(folder.config_path, configuration)
-    write_json(path / "environment.json", environment())
+    write_json(path / "environment.json", ran)
     folder.write_metrics(trained.history.records)
     if trained.generators is not None:
         write_tensors(path / "basis.safetensors", {"generators": trained.generators})

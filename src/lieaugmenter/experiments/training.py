@@ -60,6 +60,8 @@ class Settings:
     stacked: bool = True
     # When to stop training, by `time.monotonic`; the same call continues later.
     deadline: float | None = None
+    # How many runs share the device at a time: times depend on it.
+    workers: int = 1
 
     @property
     def seconds_left(self) -> float | None:

@@ -39,6 +39,8 @@ from lieaugmenter.nets.mode import evaluating
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
 _NON_TRIVIALITY = ("similarity", "proximity")
+# What torch's cross-entropy does not count.
+_NO_LABEL = -100
 # Beyond this coefficient views look no less like the originals: a rotation has come round.
 _FAR = 5.0
 # Beyond this range elements mean nothing, and the series of one generator would take for ever.
@@ -472,7 +474,8 @@ class LieAugmenter(nn.Module):
             if y.is_floating_point():
                 direct, moved = shaped_like(direct, y), shaped_like(moved, y_views)
             else:
-                check_logits(direct, y)
+                _check_logits(direct)
+                check_labels(direct, y)
             flat_views = map_tensors(lambda t: t.flatten(0, 1), x_views)
             return self.objective.terms(
                 prediction=direct,
@@ -849,18 +852,26 @@ def _check_moving_labels(output: Action, y: Tensor) -> None:
         ) from None
 
 
-def check_logits(prediction: Tensor, y: Tensor) -> None:
-    """Refuse predictions that are no logits, or too few for the labels."""
+def _check_logits(prediction: Tensor) -> None:
     if prediction.ndim != 2 or prediction.shape[1] < 2:
         raise ValueError(
             f"y holds class labels, so the model must return logits (batch, classes), one for each "
             f"class; it returned shape {tuple(prediction.shape)}"
         )
-    # On a GPU asking would wait for it.
-    if not y.is_cuda and len(y) and not 0 <= int(y.min()) <= int(y.max()) < prediction.shape[1]:
+
+
+def check_labels(logits: Tensor, y: Tensor) -> None:
+    """Refuse labels for which there is no logit; not on a GPU, which would have to be waited for.
+
+    Those that cross-entropy leaves out, -100, are no labels.
+    """
+    if y.is_cuda or logits.ndim < 2:
+        return
+    labels = y[y != _NO_LABEL]
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
         raise ValueError(
-            f"y holds labels from {int(y.min())} to {int(y.max())}, and the model returns "
-            f"{prediction.shape[1]} logits, for labels from 0 to {prediction.shape[1] - 1}"
+            f"y holds labels from {int(labels.min())} to {int(labels.max())}, and the model "
+            f"returns {logits.shape[1]} logits, for labels from 0 to {logits.shape[1] - 1}"
         )
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from numbers import Integral
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -169,7 +170,7 @@ def fit(
             f"unknown on_non_finite {on_non_finite!r}; choose from {', '.join(NON_FINITE)}"
         )
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
-        if not isinstance(value, int):
+        if not isinstance(value, Integral):
             raise TypeError(f"{name}={value!r}: give a whole number")
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk={chunk}: at least one sample is needed at a time")

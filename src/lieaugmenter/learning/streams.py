@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
 
 # Inputs and targets of a few samples.
 Piece: TypeAlias = tuple[Batch, Tensor]
-# Samples of an IterableDataset that are read at once.
+# Samples of a Dataset that are read at once.
 _AT_ONCE = 1024
 
 
@@ -99,8 +99,10 @@ def as_stream(data: object) -> Stream | None:
         return data
     if isinstance(data, DataLoader):
         return LoaderStream(data)
-    if isinstance(data, Dataset):
+    if isinstance(data, IterableDataset):
         return LoaderStream(DataLoader(data, batch_size=_AT_ONCE))
+    if isinstance(data, Dataset):
+        return LoaderStream(DataLoader(data, batch_size=_AT_ONCE, shuffle=True))
     return None
 
 

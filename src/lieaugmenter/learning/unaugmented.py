@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
-from lieaugmenter.learning.augmenter import as_loss, check_logits
+from lieaugmenter.learning.augmenter import as_loss, check_labels
 from lieaugmenter.learning.averaging import call, shaped_like
 from lieaugmenter.learning.objective import Loss, Objective, prediction_loss
 from lieaugmenter.lie.samplers import Uniform
@@ -77,7 +77,7 @@ class Unaugmented(nn.Module):
             if y.is_floating_point():
                 predictions = shaped_like(predictions, y)
             else:
-                check_logits(predictions, y)
+                check_labels(predictions, y)
             total = prediction_loss(predictions, y, absolute=self.objective.absolute)
             return as_loss(total, self.terms, total.unsqueeze(0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 from torch import nn
 
@@ -29,7 +30,9 @@ def evaluating(*models: object) -> Iterator[None]:
     >>> model.training, model[1].training
     (True, False)
     """
-    modules = [module for one in models if isinstance(one, nn.Module) for module in one.modules()]
+    found = [one.modules() for one in models if isinstance(one, nn.Module)]
+    # Frozen TorchScript has no mode any more.
+    modules = [module for module in chain(*found) if hasattr(module, "training")]
     modes = [module.training for module in modules]
     for module in modules:
         module.training = False

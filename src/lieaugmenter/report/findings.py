@@ -218,7 +218,7 @@ def _check_sizes(found: Findings, where: Path) -> None:
         tensor = getattr(found, name)
         if tensor is not None and tensor.shape[1:] != (d, d):
             raise RunError(f"{where} is damaged: {name} have shape {tuple(tensor.shape)}")
-    if len(found.ranges) != c or len(found.feature_names) > d:
+    if len(found.as_learned) != c or len(found.ranges) != c or len(found.feature_names) > d:
         raise RunError(
             f"{where} is damaged: {len(found.ranges)} ranges and {len(found.feature_names)} names "
             f"for generators of shape {tuple(found.generators.shape)}"
