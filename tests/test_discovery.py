@@ -361,8 +361,8 @@ def test_teams_and_predictor_are_told_apart_in_the_numbers(regressor: SymmetryRe
     assert teams == regressor.verdict_.quality
     assert own != teams
     assert (
-        numbers["everything, since it was last begun (s)"]
-        >= numbers["training of the predictor (s)"]
+        numbers["time of everything since it was last begun (s)"]
+        >= numbers["training time of the predictor (s)"]
     )
 
 
