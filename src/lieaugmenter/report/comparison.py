@@ -300,6 +300,9 @@ def ran_on(finished: Finished) -> str:
         methods = [method for method in finished.experiment.methods if method.name in names]
         rows = listed(list(dict.fromkeys(label(method.row) for method in methods)))
         said.append(f"{rows}: {place}, {_days(places[place])}")
+    on_a_cpu = any(result.get("device") == "cpu" for result in finished.results)
+    if finished.experiment.precision == "bf16" and on_a_cpu:
+        said.append("networks run in bfloat16 on a GPU, in float32 on a CPU")
     return "; ".join(said)
 
 
