@@ -131,6 +131,10 @@ def test_runs_made_elsewhere_or_later_are_told_apart(tmp_path: Path) -> None:
     )
     assert "ours is CPU (2 threads) and Some GPU" in text
     assert "Up to 3 trainings shared the device" in text
+    assert "The seconds of what ran on a CPU are left out: no augmentation." in text
+    times = text.split("### Training time")[1]
+    assert row(times, "EMLP")[1] == "**2.5 (1 seed)**"
+    assert row(times, "no augmentation")[1] == "–"
 
 
 def test_a_run_that_does_not_tell_where_it_was_made_is_shown_so(tmp_path: Path) -> None:

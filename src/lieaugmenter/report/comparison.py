@@ -268,10 +268,18 @@ class Finished:
         return sorted(of_method(self.results, method.name), key=lambda result: result["seed"])
 
     def statistic(self, method: Method | None, measure: str) -> Statistic | None:
-        """Over the seeds that did not diverge."""
-        if method is None:
+        """Over the seeds that did not diverge; no seconds of a CPU beside those of a GPU."""
+        if method is None or (measure == SECONDS.key and method.name in self.timed_elsewhere):
             return None
         return statistic([r for r in self.of(method) if not has_diverged(r)], measure)
+
+    @property
+    def timed_elsewhere(self) -> set[str]:
+        """Methods with a run on a CPU, where other runs had a GPU: their seconds do not compare."""
+        devices = {result.get("device") for result in self.results}
+        if devices <= {"cpu"}:
+            return set()
+        return {result["method"] for result in self.results if result.get("device") == "cpu"}
 
     def diverged(self, method: Method) -> int:
         """How many seeds did."""
@@ -652,6 +660,10 @@ def _about_time(finished: Finished) -> list[str]:
         said[0] += (
             f" Up to {workers} trainings shared the device, so that each was slower than alone."
         )
+    elsewhere = [m for m in experiment.methods if m.name in finished.timed_elsewhere]
+    if elsewhere:
+        rows = listed(list(dict.fromkeys(label(method.row) for method in elsewhere)))
+        said[0] += f" The seconds of what ran on a CPU are left out: {rows}."
     own = [
         f"{label(method.row)}: {as_text(seconds, SECONDS)}"
         for method in finished.experiment.methods
