@@ -14,6 +14,8 @@ from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.coverage import coverage
 from lieaugmenter.analysis.dimension import Dimensions, Row, dimensions
 from lieaugmenter.lie import catalogue
+from lieaugmenter.lie.brackets import orthonormal
+from lieaugmenter.lie.units import in_spreads
 from lieaugmenter.nets import MLP
 
 VECTOR, INVARIANT = VectorAction(3), InvariantAction()
@@ -29,7 +31,7 @@ def without_symmetry(x: Tensor) -> Tensor:
 
 def trained(target: Tensor, x: Tensor, seed: int) -> nn.Module:
     torch.manual_seed(seed)
-    model = MLP((3,), (1,), hidden=(64, 64))
+    model = MLP((3,), (1,), hidden=(64, 64), smooth=True)
     fit(model, None, (x, target), epochs=40, lr=3e-3, seed=seed, device="cpu", progress=False)
     return model.requires_grad_(False)
 
@@ -91,7 +93,7 @@ def test_what_moves_nothing_is_set_aside() -> None:
     ("uppers", "count"), [([0.05, 0.08, 0.5], 2), ([0.5, 0.05], 0), ([], 0), ([0.1], 1)]
 )
 def test_counting_stops_at_the_first_span_above_the_bound(uppers: list[float], count: int) -> None:
-    rows = [Row(i + 1, upper, 0.0, upper, 0.0) for i, upper in enumerate(uppers)]
+    rows = [Row(i + 1, upper, 0.0, upper, 0.0, upper) for i, upper in enumerate(uppers)]
     assert Dimensions(rows, torch.zeros(5, 2, 2), torch.zeros(0, 2, 2)).count() == count
 
 
@@ -105,7 +107,7 @@ def test_predictors_that_have_learned_nothing_count_nothing() -> None:
 
 
 def test_opposite_derivatives_are_no_symmetry() -> None:
-    rows = [Row(1, -0.6, -0.7, -0.5, 0.0)]
+    rows = [Row(1, -0.6, -0.7, -0.5, 0.0, 0.0)]
     assert Dimensions(rows, torch.zeros(1, 2, 2), torch.zeros(0, 2, 2)).count() == 0
 
 
@@ -128,8 +130,50 @@ def test_what_stands_for_a_class_cannot_be_moved() -> None:
     assert (len(found.generators), len(found.idle), found.n_leaving) == (10, 0, 15)
 
 
-def test_one_odd_sample_does_not_hide_a_symmetry() -> None:
-    """It makes a negative product, which no resample without it has."""
-    assert Row(1, -0.11, -0.19, 0.01, 0.0).holds()
-    assert not Row(1, -0.11, -0.13, -0.105, 0.0).holds()
-    assert not Row(1, -0.05, -0.06, -0.04, 0.0).holds(visible=0.03)
+def test_a_defect_is_surely_small_on_both_sides_of_zero() -> None:
+    assert Row(1, -0.02, -0.06, 0.03, 0.0, 0.05).holds()
+    assert not Row(1, 0.02, -0.03, 0.13, 0.0, 0.05).holds()
+    assert not Row(1, -0.02, -0.13, 0.03, 0.0, 0.05).holds()
+    assert not Row(1, -0.05, -0.06, -0.04, 0.0, 0.05).holds(visible=0.03)
+
+
+def test_errors_that_happen_to_cancel_make_no_symmetry() -> None:
+    assert not Row(1, 0.01, -0.02, 0.03, 0.0, 0.2).holds()
+
+
+def quadratic(x: Tensor) -> Tensor:
+    return (x[:, :1] * x[:, 1:2]).sin() + x[:, 2:] ** 2
+
+
+def test_the_table_does_not_depend_on_the_units_of_columns() -> None:
+    x = torch.randn(400, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    units = torch.tensor([1.0, 1e-3, 50.0], dtype=torch.float64)
+
+    def other(x: Tensor) -> Tensor:
+        return quadratic(x) + 0.1 * x[:, :1]
+
+    def table(units: Tensor) -> Dimensions:
+        first, second = ((lambda z, f=f: f(z / units)) for f in (quadratic, other))
+        y = x * units
+        return dimensions(first, second, y[:200], y[200:], action=VECTOR, output=INVARIANT)
+
+    plain, scaled = table(torch.ones_like(units)), table(units)
+    for one, two in zip(plain.rows, scaled.rows, strict=True):
+        assert two.defect == pytest.approx(one.defect, rel=1e-6)
+        assert (two.lower, two.upper) == pytest.approx((one.lower, one.upper), rel=1e-6)
+        assert two.together == pytest.approx(one.together, rel=1e-6)
+        assert two.closure == pytest.approx(one.closure, rel=1e-6, abs=1e-9)
+    found = in_spreads(scaled.generators, units)
+    assert torch.allclose(orthonormal(found[:3]).abs(), orthonormal(plain.generators[:3]).abs())
+
+
+def test_a_column_of_large_numbers_is_no_symmetry() -> None:
+    """Along it a function changes little for each unit, and much over the samples."""
+    x = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
+    x[:, 2] *= 30
+
+    def wave(x: Tensor) -> Tensor:
+        return (2 * x[:, :1]).sin() + x[:, 1:2] ** 3 / 3 + (x[:, 2:] / 15).cos()
+
+    found = dimensions(wave, wave, x[:200], x[200:], action=VECTOR, output=INVARIANT)
+    assert found.count() == 0

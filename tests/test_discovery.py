@@ -20,12 +20,14 @@ from lieaugmenter.analysis.verdict import Trial, decide
 from lieaugmenter.discovery import (
     Discovery,
     Evidence,
+    Team,
     discover,
     gather,
     given_number,
     known,
     likeliest,
     team_network,
+    weigh,
 )
 from lieaugmenter.estimators.building import untrained
 from lieaugmenter.nets import MLP
@@ -179,8 +181,8 @@ def test_a_verdict_tells_the_noise_of_training_from_that_of_the_samples() -> Non
 
 
 def table(*rows: tuple[float, float, float, float], agree: bool = True) -> Dimensions:
-    """Of (defect, lower, upper, closure)."""
-    listed = [Row(k, *row) for k, row in enumerate(rows, 1)]
+    """Of (defect, lower, upper, closure); the mean of both teams has the same upper bound."""
+    listed = [Row(k, *row, together=row[2]) for k, row in enumerate(rows, 1)]
     return Dimensions(listed, torch.zeros(len(rows), 2, 2), torch.zeros(0, 2, 2), agree)
 
 
@@ -266,7 +268,7 @@ def test_a_small_defect_that_well_taught_predictors_surely_see_is_no_symmetry() 
     assert any("approximate symmetry at most" in reason for reason in verdict.reasons)
 
 
-TRIED = Row(2, 0.15, 0.1, 0.2, 0.0)
+TRIED = Row(2, 0.15, 0.1, 0.2, 0.0, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -485,3 +487,70 @@ def test_what_leads_off_the_data_comes_last_among_the_likeliest(rng: torch.Gener
 def test_fewer_are_likely_where_no_more_move_the_samples(rng: torch.Generator) -> None:
     flat = torch.randn(200, 3, generator=rng) * torch.tensor([1.0, 1.0, 0.0])
     assert len(likeliest(sphere, flat, 9, action=VECTOR, output=INVARIANT)) == 6
+
+
+# ---------------------------------------------------------------------------- units of columns
+
+
+def test_unlike_columns_have_the_symmetry_that_they_have_in_any_unit() -> None:
+    """A force of drag, ½ ρ v² A c: three scalings of four quantities keep it."""
+    rng = np.random.default_rng(0)
+    limits = np.array([[0.5, 1.5], [1.5, 30.0], [0.1, 2.0], [0.2, 1.2]])
+    x = rng.uniform(limits[:, 0], limits[:, 1], (3000, 4))
+    y = x[:, 0] * x[:, 1] ** 2 * x[:, 2] * x[:, 3] / 2
+    powers = torch.tensor([1.0, 2.0, 1.0, 1.0])
+    for units in (np.ones(4), np.array([1e3, 3.6, 1e4, 1.0])):
+        model = SymmetryRegressor(n_generators="auto", epochs=20, random_state=0)
+        model.fit(x * units, y)
+        assert model.verdict_.outcome == "certified"
+        assert model.verdict_.group == "weighted scalings(3)"
+        scalings = torch.from_numpy(model.generators_).float()
+        weights = scalings.diagonal(dim1=1, dim2=2)
+        assert torch.allclose(scalings, torch.diag_embed(weights))
+        assert torch.allclose(weights @ powers, torch.zeros(3), atol=1e-5)
+        assert model.score(x * units, y) > 0.99
+
+
+def test_a_large_insensitive_column_is_not_certified() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(2000, 3)) * [1.0, 1.0, 30.0]
+    y = np.sin(2 * x[:, 0]) + x[:, 1] ** 3 / 3 + np.cos(x[:, 2] / 15) + x[:, 0] * x[:, 1]
+    model = SymmetryRegressor(n_generators="auto", epochs=20, random_state=0).fit(x, y)
+    assert model.verdict_.outcome != "certified"
+
+
+def test_an_algebra_that_held_out_samples_reject_gives_no_name() -> None:
+    """A spiral that is nearly a turn, and learned too well to be taken for one."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 2, generator=rng)
+    pitch = 0.05
+
+    def kept(x: Tensor) -> Tensor:
+        radius, angle = x.norm(dim=1), torch.atan2(x[:, 1], x[:, 0])
+        # Along J + pitch·I the logarithm of the radius grows by pitch times the angle.
+        return (2 * (radius.log() - pitch * angle)).sin().unsqueeze(1)
+
+    inside = x[:, 0] > 0
+    samples = x[inside]
+    half = len(samples) // 2
+    evidence = weigh(
+        Team([_Function(kept)], 0), Team([_Function(kept)], 0), samples[:half],
+        (samples[half:], kept(samples[half:])),
+        action=VectorAction(2), output=InvariantAction(), device="cpu",
+    )  # fmt: skip
+    span, identity = evidence.named(1)
+    assert identity is not None
+    assert not identity.named or identity.name == "spiral"
+    spiral = torch.tensor([[[pitch, -1.0], [1.0, pitch]]])
+    assert absolute_cosine(span[0], spiral[0]) > 0.9999
+
+
+class _Function(torch.nn.Module):
+    """A function as a trained network."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)

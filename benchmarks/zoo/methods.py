@@ -294,7 +294,10 @@ def ours(task: ZooTask, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
             "quality": verdict.quality,
             "trial": None if evidence.trial is None else asdict(evidence.trial),
             "components": verdict.components,
-            "rows": [[row.defect, row.lower, row.upper] for row in evidence.dimensions.rows[:16]],
+            "rows": [
+                [row.defect, row.lower, row.upper, row.together]
+                for row in evidence.dimensions.rows[:16]
+            ],
         },
     }
 

@@ -115,6 +115,18 @@ class Action(ABC):
         """The numbers that the action can move, flattened: (batch, features)."""
         return x.flatten(1)
 
+    def spread(self, x: Batch) -> Float[Tensor, " space"]:
+        """How widely samples are spread along each coordinate of the space acted on, (D,).
+
+        It is the unit of a displacement along it: a metre is far in one direction and nothing in
+        another. All 1 unless a subclass knows which numbers are coordinates.
+        """
+        return torch.ones(self.space_dim)
+
+    def in_spreads(self, velocity: Batch, spread: Float[Tensor, " space"]) -> Batch:
+        """How fast samples move, in units of the `spread` of each coordinate."""
+        return velocity
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dim={self.dim})"
 

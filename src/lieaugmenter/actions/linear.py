@@ -11,6 +11,7 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, shape_of
 from lieaugmenter.actions.spatial import AffineAction
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.units import spread_of
 
 
 class VectorAction(Action):
@@ -34,6 +35,14 @@ class VectorAction(Action):
     ) -> Float[Tensor, "batch *n d"]:
         """L x."""
         return x @ generator.mT
+
+    def spread(self, x: Float[Tensor, "batch *n d"]) -> Float[Tensor, " d"]:
+        return spread_of(x)
+
+    def in_spreads(
+        self, velocity: Float[Tensor, "batch *n d"], spread: Float[Tensor, " d"]
+    ) -> Float[Tensor, "batch *n d"]:
+        return velocity / spread
 
     def check(self, x: Batch, name: str = "X") -> None:
         shape = shape_of(x, name)
@@ -147,6 +156,23 @@ class DirectSumAction(Action):
         moved = [
             action.differential(generator, self._as_vectors(action, piece)).flatten(1)
             for action, piece in self._split(x)
+        ]
+        return torch.cat(moved, dim=-1)
+
+    def spread(self, x: Float[Tensor, "batch columns"]) -> Float[Tensor, " d"]:
+        vectors = [
+            self._as_vectors(action, piece).flatten(0, -2)
+            for action, piece in self._split(x)
+            if _moves_vectors(action)
+        ]
+        return spread_of(torch.cat(vectors)) if vectors else super().spread(x)
+
+    def in_spreads(
+        self, velocity: Float[Tensor, "batch columns"], spread: Float[Tensor, " d"]
+    ) -> Float[Tensor, "batch columns"]:
+        moved = [
+            action.in_spreads(self._as_vectors(action, piece), spread).flatten(1)
+            for action, piece in self._split(velocity)
         ]
         return torch.cat(moved, dim=-1)
 

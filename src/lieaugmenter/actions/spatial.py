@@ -18,6 +18,7 @@ from lieaugmenter.actions import image_kernels
 from lieaugmenter.actions.base import Action, Batch, shape_of
 from lieaugmenter.lie import kernels
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.units import spread_of
 
 
 class AffineAction(Action):
@@ -46,6 +47,14 @@ class AffineAction(Action):
         """A p + b with the generator's blocks A and b."""
         e = self.space_dim
         return x @ generator[:e, :e].mT + generator[:e, e]
+
+    def spread(self, x: Float[Tensor, "batch *n e"]) -> Float[Tensor, " e"]:
+        return spread_of(x)
+
+    def in_spreads(
+        self, velocity: Float[Tensor, "batch *n e"], spread: Float[Tensor, " e"]
+    ) -> Float[Tensor, "batch *n e"]:
+        return velocity / spread
 
     def check(self, x: Batch, name: str = "X") -> None:
         shape = shape_of(x, name)

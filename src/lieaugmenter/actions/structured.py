@@ -106,5 +106,20 @@ class StructuredAction(Action):
         flat = [action.moving(items[name]) for name, action in self.fields.items()]
         return flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
 
+    def spread(self, x: Batch) -> Float[Tensor, " space"]:
+        """Of the coordinates of all fields together; padded points do not count."""
+        items = self._each(x)
+        spreads = []
+        for name, action in self.fields.items():
+            real = self._real(name, items)
+            points = items[name] if real is None else items[name][real.squeeze(-1)]
+            spreads.append(action.spread(points))
+        return torch.stack(spreads).square().mean(0).sqrt()
+
+    def in_spreads(self, velocity: Batch, spread: Float[Tensor, " space"]) -> Batch:
+        items = self._each(velocity)
+        moved = {name: a.in_spreads(items[name], spread) for name, a in self.fields.items()}
+        return self._rebuild(velocity, items | moved)
+
     def __repr__(self) -> str:
         return f"StructuredAction({self.fields})"

@@ -24,8 +24,10 @@ from lieaugmenter.actions.linear import InvariantAction
 from lieaugmenter.analysis.bootstrap import bounds, resample_in_parts
 from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.analysis.equivariance import equivariance_error, lie_derivative
+from lieaugmenter.analysis.polarization import displacement
 from lieaugmenter.lie import catalogue
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.units import in_spreads
 from lieaugmenter.nets.mode import evaluating
 from lieaugmenter.runs import read_json, read_tensors
 
@@ -416,7 +418,8 @@ def _measure(
 ) -> _Measured:
     rng = torch.Generator().manual_seed(seed)
     random = torch.randn(_RANDOM_DIRECTIONS, *generators.shape[1:], generator=rng)
-    random = (random * action.mask).to(generators)
+    # As likely along every coordinate, in units of its spread.
+    random = in_spreads((random * action.mask).to(generators), 1 / action.spread(x))
     residuals, paths = _squares(model, x, [*generators, *random], action, output)
     c = len(generators)
     return _Measured(
@@ -432,7 +435,11 @@ def _squares(
     output: Action,
     moves_output: Callable[[Tensor], Tensor] = lambda generator: generator,
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-    """‖J_f(x)·(Lx) - L'f(x)‖² and ‖Lx‖² of each sample and L, with L' = L unless told."""
+    """‖J_f(x)·(Lx) - L'f(x)‖² and ‖Lx‖² of each sample and L, with L' = L unless told.
+
+    ‖Lx‖ is in units of the spread of each coordinate.
+    """
+    spread = action.spread(x)
     residuals, paths = [], []
     for piece in _pieces(x):
         with torch.no_grad():
@@ -445,7 +452,7 @@ def _squares(
             turned = output.differential(moves_output(generator), values).flatten(1)
             along.append((pushed - turned).double().square().sum(1))
         residuals.append(torch.stack(along, dim=1))
-        moved = [action.moving(action.differential(generator, piece)) for generator in generators]
+        moved = [displacement(generator, piece, action, spread) for generator in generators]
         paths.append(torch.stack([m.double().square().sum(1) for m in moved], dim=1))
     return torch.cat(residuals).cpu(), torch.cat(paths).cpu()
 

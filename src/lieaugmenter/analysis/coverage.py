@@ -18,7 +18,7 @@ from torch import Tensor
 from lieaugmenter.actions import ImageAction, InvariantAction
 from lieaugmenter.actions.base import Action, Batch, tensors_of
 from lieaugmenter.analysis.equivariance import lie_derivative
-from lieaugmenter.analysis.polarization import entries, polarize
+from lieaugmenter.analysis.polarization import displacement, entries, polarize
 
 # Numbers of one vector up to which equations of the second degree are looked for.
 _MOST_SQUARED = 32
@@ -95,13 +95,17 @@ def coverage(
     """
     equations, still = equations_of(x, action, tolerance), InvariantAction()
     candidates = entries(action.mask) if candidates is None else candidates
-    ordered = polarize(equations, x, action=action, output=still, candidates=candidates)
+    # The equations are those of features of deviation 1, and so are displacements.
+    spread = action.spread(x)
+    ordered = polarize(
+        equations, x, action=action, output=still, candidates=candidates, spread=spread
+    )
     kept = ordered.spectrum <= (_KEPT * tolerance) ** 2
 
     def leaving(generator: Float[Tensor, "d d"]) -> float:
         generator = generator.to(tensors_of(x)[0])
         broken = lie_derivative(equations, x, generator, action=action, output=still)
-        moved = action.moving(action.differential(generator, x))
+        moved = displacement(generator, x, action, spread)
         return float((broken.square().sum() / moved.square().sum()).sqrt())
 
     return Coverage(

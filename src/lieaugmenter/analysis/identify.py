@@ -11,7 +11,7 @@ name only if it lies there within the noise, and what it was moved to is the exa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -432,6 +432,16 @@ class Identity:
     def named(self) -> bool:
         """Whether there is a name."""
         return self.exact is not None
+
+    def unnamed(self, *reasons: str) -> Identity:
+        """The same without a name, where the exact algebra was found not to be what holds."""
+        name = _without_name(self.invariants, self.noise)
+        return Identity(name, self.invariants, self.noise, reasons=[*self.reasons[:1], *reasons])
+
+    def in_units(self, exact: Tensor) -> Identity:
+        """The same in coordinates of other units, in which the exact algebra is another one."""
+        moved = self.exact is not None and not torch.allclose(exact, self.exact, atol=1e-6)
+        return replace(self, exact=exact, coordinates="linear" if moved else self.coordinates)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, tensors as nested lists."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Batch
-from lieaugmenter.nets import CNN, MLP
+from lieaugmenter.nets import CNN, MLP, Standardized
 from lieaugmenter.runs import RunError, RunFolder, fits, in_short, read_tensors
 
 _FORMATS = (
@@ -181,4 +181,8 @@ def _network_of(
     out_shape = (scales["classes"],) if scales["classes"] else out_shape
     if kind == "cnn" or (kind == "auto" and parameters.get("action") == "image"):
         return CNN(in_shape, math.prod(out_shape))
-    return MLP(in_shape, out_shape, hidden=tuple(parameters["hidden"]))
+    network = MLP(in_shape, out_shape, hidden=tuple(parameters["hidden"]))
+    if len(in_shape) != 1:
+        return network
+    # Means and deviations of the columns are among the weights that are read.
+    return Standardized(network, torch.zeros(in_shape), torch.ones(in_shape))

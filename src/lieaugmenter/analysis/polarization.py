@@ -25,6 +25,7 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.analysis.equivariance import lie_derivative
+from lieaugmenter.lie.units import in_spreads
 from lieaugmenter.nets.mode import evaluating
 
 
@@ -71,6 +72,7 @@ def polarize(
     output: Action,
     other: Callable[[Batch], Tensor] | None = None,
     candidates: Float[Tensor, "n d d"] | None = None,
+    spread: Float[Tensor, " space"] | None = None,
     chunk: int = 1024,
     tolerance: float = 1e-5,
 ) -> Polarization:
@@ -91,6 +93,8 @@ def polarize(
         spectrum is about 0, not the error of a derivative.
     candidates
         Matrices that span the generators to look among; all that the action allows unless given.
+    spread
+        The unit of displacements along each coordinate, `Action.spread`; one for all unless given.
     chunk
         Samples at once. Memory does not grow with the number of samples.
     tolerance
@@ -115,14 +119,13 @@ def polarize(
         raise ValueError("there are no samples to look for a symmetry on")
     reference = tensors_of(first)[0]
     candidates = entries(action.mask) if candidates is None else candidates
-    directions = _orthonormal(candidates.flatten(1)).unflatten(1, candidates.shape[1:])
-    directions = directions.to(reference)
+    directions = _directions(candidates, spread).to(reference)
     defects = reference.new_zeros(len(directions), len(directions), dtype=torch.float64)
     displacements = torch.zeros_like(defects)
     n = 0
     for piece in chain([first], pieces):
         n += batch_size(piece)
-        moved = [action.moving(action.differential(e, piece)) for e in directions]
+        moved = [displacement(e, piece, action, spread) for e in directions]
         displacements += _gram(moved, moved)
         with evaluating(model, other):
             residuals = [
@@ -172,6 +175,19 @@ def displacement_cosines(
     return torch.linalg.svdvals(displacements(a) @ displacements(b).mT).clamp(max=1.0)
 
 
+def displacement(
+    generator: Float[Tensor, "d d"],
+    x: Batch,
+    action: Action,
+    spread: Float[Tensor, " space"] | None = None,
+) -> Float[Tensor, "batch features"]:
+    """How far a generator moves samples, in units of the spread of each coordinate if given."""
+    velocity = action.differential(generator, x)
+    if spread is not None:
+        velocity = action.in_spreads(velocity, spread)
+    return action.moving(velocity)
+
+
 def _cut(x: Batch, chunk: int) -> Iterator[Batch]:
     """Samples a few at a time."""
     for start in range(0, batch_size(x), chunk):
@@ -181,6 +197,20 @@ def _cut(x: Batch, chunk: int) -> Iterator[Batch]:
 def entries(mask: Float[Tensor, "d d"]) -> Float[Tensor, "n d d"]:
     """One elementary matrix for each entry of the mask."""
     return torch.diag(mask.flatten())[mask.flatten() != 0].unflatten(1, mask.shape)
+
+
+def _directions(
+    candidates: Float[Tensor, "n d d"], spread: Float[Tensor, " space"] | None
+) -> Float[Tensor, "r d d"]:
+    """A basis of the candidates; in units of the spread, if given, it is orthonormal."""
+    shape = candidates.shape[1:]
+    if spread is None:
+        return _orthonormal(candidates.flatten(1)).unflatten(1, shape)
+    spread = spread.to(candidates)
+    relative = in_spreads(candidates, spread).flatten(1)
+    # Each of one size: in other units some would be lost as rounding.
+    relative = relative / relative.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    return in_spreads(_orthonormal(relative).unflatten(1, shape), 1 / spread)
 
 
 def _orthonormal(rows: Float[Tensor, "n k"]) -> Float[Tensor, "r k"]:

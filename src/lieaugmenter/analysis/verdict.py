@@ -15,6 +15,8 @@ from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample
 from lieaugmenter.analysis.dimension import DEFECT_BOUND, Dimensions, Row
 from lieaugmenter.analysis.equivariance import lie_derivative
 from lieaugmenter.analysis.identify import Identity
+from lieaugmenter.analysis.polarization import displacement
+from lieaugmenter.lie.units import in_spreads
 from lieaugmenter.runs import fields_of
 
 # Below this share of explained variance a predictor has not learned the task.
@@ -28,7 +30,7 @@ _IMPOSED_LOSS = 0.5
 # Teams that have both learned a symmetric task badly, in the same way, have defects up to 0.2.
 _NO_SYMMETRY_ABOVE = 0.2
 # Nor is a direction refuted below this share of what is visible: it may not have been learned.
-_HIDDEN = 0.4
+_HIDDEN = 0.67
 # A direction whose defect is surely above this is no symmetry of the predictor.
 _REFUTED_ABOVE = 0.5
 # A defect that is surely above this may be that of an approximate symmetry.
@@ -65,7 +67,7 @@ class Verdict:
         Number of generators.
     defect
         The largest, over generators, root mean square Lie derivative of the predictor on held-out
-        data, relative to that of random generators of the same structure and size: 0 for an exact
+        data, relative to that of random generators that move the samples as far: 0 for an exact
         symmetry, about 1 for an arbitrary direction. None if it was not measured.
     upper
         Its 95 % bootstrap upper bound over samples.
@@ -176,8 +178,8 @@ def defects(
     basis
         The generators to judge, (c, d, d).
     mask
-        Entries that random generators have, all that the action allows; their norm is that of
-        the basis.
+        Entries that random generators have, all that the action allows. Samples are moved as far by
+        them as by the basis.
     action, output
         How they act.
     seed
@@ -188,25 +190,21 @@ def defects(
     tuple
         (c, n) along the generators and (n,) averaged over random ones.
     """
-    rng = torch.Generator().manual_seed(seed)
+    rng, spread = torch.Generator().manual_seed(seed), action.spread(x)
     shape = (_RANDOM_DIRECTIONS, *basis.shape[1:])
     random = torch.randn(shape, generator=rng).to(basis) * mask.to(basis)
-    norm = basis.flatten(1).norm(dim=1).mean()
-    random = random * (norm / random.flatten(1).norm(dim=1).clamp_min(1e-30))[:, None, None]
+    # As likely along every coordinate, in units of its spread.
+    random = in_spreads(random, 1 / spread)
 
     def squares(generator: Tensor) -> Tensor:
         # Piece by piece: a derivative doubles what the network keeps in memory.
-        pieces = [
-            lie_derivative(
-                model,
-                map_tensors(lambda t, at=start: t[at : at + _AT_ONCE], x),
-                generator,
-                action=action,
-                output=output,
-            )
-            for start in range(0, batch_size(x), _AT_ONCE)
-        ]
-        return torch.cat(pieces).square().sum(1)
+        changes, paths = [], []
+        for start in range(0, batch_size(x), _AT_ONCE):
+            piece = map_tensors(lambda t, at=start: t[at : at + _AT_ONCE], x)
+            changes.append(lie_derivative(model, piece, generator, action=action, output=output))
+            paths.append(displacement(generator, piece, action, spread))
+        path = torch.cat(paths).square().sum(1).mean().clamp_min(1e-30)
+        return torch.cat(changes).square().sum(1) / path
 
     along = torch.stack([squares(generator) for generator in basis])
     elsewhere = torch.stack([squares(generator) for generator in random]).mean(0)
@@ -339,6 +337,12 @@ def _why_undecided(table: Dimensions, best: Row, refuted_above: float) -> str:
         return (
             "Along the best direction the teams surely say the opposite of each other: what they "
             "have in common is neither a symmetry nor the lack of one."
+        )
+    if abs(best.lower) <= DEFECT_BOUND and best.upper <= DEFECT_BOUND < best.together:
+        return (
+            f"Along the best direction both teams agree that little changes, but what each of them "
+            f"got wrong may cancel there by chance: by their mean the defect is up to "
+            f"{best.together:.3g}."
         )
     if table.visible is not None and best.lower > table.visible:
         return (

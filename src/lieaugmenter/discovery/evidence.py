@@ -15,14 +15,21 @@ from lieaugmenter.actions.base import Action, Batch, map_tensors
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.components import PRESENT, Candidate, Components, components
 from lieaugmenter.analysis.conjugation import USUAL_NOISE
-from lieaugmenter.analysis.dimension import DEFECT_BOUND, Bench, Dimensions, visible_defect
+from lieaugmenter.analysis.dimension import (
+    DEFECT_BOUND,
+    Bench,
+    Dimensions,
+    Row,
+    visible_defect,
+)
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.polarization import entries, polarize
 from lieaugmenter.analysis.verdict import Trial, quality_of
-from lieaugmenter.discovery.spans import identity_of, normalised, on_the_data
+from lieaugmenter.discovery.spans import identities_of, normalised, on_the_data
 from lieaugmenter.discovery.teams import SEARCHED, Team, sent
 from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.lie.brackets import orthonormal
+from lieaugmenter.lie.units import in_spreads
 
 # Samples on which generators are judged.
 _JUDGED = 2000
@@ -107,13 +114,29 @@ class Evidence:
         They are snapped to the exact algebra where it is not worse on held-out samples.
         """
         found, action = self.dimensions.generators[:dimension], self.bench.action
-        identity = identity_of(found, action)
-        if identity is not None and identity.exact is not None:
-            exact = identity.exact.to(found)
-            before, after = (abs(self.bench.judge(span).defect) for span in (found, exact))
-            if after <= max(before, DEFECT_BOUND / 2):
-                return normalised(exact, action), identity
-        return normalised(found, action), identity
+        identities = identities_of(found, action, self.bench.spread)
+        before = self.bench.judge(found)
+        rejected = []
+        for identity in identities:
+            if identity.exact is None:
+                continue
+            after = self.bench.judge(identity.exact.to(found))
+            if self._as_good(before, after):
+                return normalised(identity.exact.to(found), action), identity
+            rejected.append(
+                f"{identity.name} is near, but not what holds on held-out samples: its defect is "
+                f"{after.defect:.3g}, not {before.defect:.3g}."
+            )
+        first = identities[0] if identities else None
+        if first is not None and rejected:
+            first = first.unnamed(*rejected)
+        return normalised(found, action), first
+
+    @staticmethod
+    def _as_good(before: Row, after: Row) -> bool:
+        """Whether a span that was made exact holds, on held-out samples, as well as it did."""
+        small = abs(after.defect) <= max(abs(before.defect), DEFECT_BOUND / 2)
+        return small and (after.holds() or not before.holds())
 
     def simplified(self) -> Evidence:
         """The same with a table over large entries alone, where what is counted has no name.
@@ -124,10 +147,12 @@ class Evidence:
         """
         count, action = self.dimensions.count(), self.bench.action
         found = self.dimensions.generators[:count]
-        identity = identity_of(found, action) if count and not self.dimensions.leaving else None
-        if identity is None or identity.named:
+        if not count or self.dimensions.leaving:
             return self
-        weights = orthonormal(found).square().sum(0)
+        identities = identities_of(found, action, self.bench.spread)
+        if not identities or any(identity.named for identity in identities):
+            return self
+        weights = orthonormal(in_spreads(found, self.bench.spread)).square().sum(0)
         for share in _SHARES:
             candidates = entries((weights > share * weights.max()).float()).to(found)
             table = self.bench.dimensions(self.searched, candidates=candidates)
@@ -195,10 +220,9 @@ def _agreement(
     alone = [
         polarize(
             team, search, action=bench.action, output=bench.output, candidates=candidates,
-            chunk=bench.chunk,
-        )
+            spread=bench.spread, chunk=bench.chunk,
+        ).generators
         for team in bench.models
     ]  # fmt: skip
-    return [
-        float(principal_cosines(*(one.span(k) for one in alone)).min()) for k in range(1, most + 1)
-    ]
+    first, second = (in_spreads(generators, bench.spread) for generators in alone)
+    return [float(principal_cosines(first[:k], second[:k]).min()) for k in range(1, most + 1)]

@@ -13,10 +13,17 @@ from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Action, Batch
 from lieaugmenter.analysis.bootstrap import bounds, resample
-from lieaugmenter.analysis.dimension import POSSIBLE_BOUND
 from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial
 from lieaugmenter.discovery.evidence import Evidence, weigh
-from lieaugmenter.discovery.teams import Team, fresh, halves, sample_count, searched, taught
+from lieaugmenter.discovery.teams import (
+    Team,
+    fresh,
+    halves,
+    sample_count,
+    searched,
+    standardising,
+    taught,
+)
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.streams import Stream
@@ -98,6 +105,7 @@ def gather(
         "resume": resume,
     }
     inputs = searched(train, seed)
+    make_network = standardising(make_network, inputs)
 
     def teach(
         part: str,
@@ -167,7 +175,7 @@ def _tried_out(
     """The evidence, or that of teams on which more generators were imposed, if these help."""
     table, least = evidence.dimensions, CERTIFIED_QUALITY["labels" if labels else "numbers"]
     certified = table.count() if evidence.quality >= least else 0
-    proposed, tried = table.count(POSSIBLE_BOUND), evidence
+    proposed, tried = table.possible(), evidence
     for number in range(_TRIALS):
         if proposed <= certified:
             break

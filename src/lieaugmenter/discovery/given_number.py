@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Action, Batch
 from lieaugmenter.analysis.polarization import entries, polarize
-from lieaugmenter.discovery.spans import identity_of, normalised, on_the_data
-from lieaugmenter.discovery.teams import SEARCHED, Team, fresh, sent, some, taught
+from lieaugmenter.discovery.spans import identities_of, normalised, on_the_data
+from lieaugmenter.discovery.teams import SEARCHED, Team, fresh, sent, some, standardising, taught
 from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.nets import GaussianProcess
@@ -95,6 +95,7 @@ def known(
             f"dimension={dimension}: there are between 1 and {action.dim * action.rows} generators"
         )
     x, y = data = some(data, most_steps * batch_size, seed)
+    make_network = standardising(make_network, x)
     epochs = max(1, min(epochs, -(-most_steps // -(-len(y) // batch_size))))
     few = len(y) <= _FEW and isinstance(x, Tensor) and not isinstance(action, ImageAction)
 
@@ -125,9 +126,9 @@ def known(
     found = likeliest(
         predictor, inputs, dimension, action=action, output=output, candidates=candidates
     )
-    identity = identity_of(found, action)
-    exact = None if identity is None else identity.exact
-    return normalised(found if exact is None else exact.to(found), action)
+    identities = identities_of(found, action, action.spread(inputs))
+    exact = next((identity.exact for identity in identities if identity.exact is not None), found)
+    return normalised(exact.to(found), action)
 
 
 def likeliest(
@@ -167,7 +168,9 @@ def likeliest(
     covered, _, _ = on_the_data(x, candidates, action)
 
     def best(among: Float[Tensor, "n d d"], count: int) -> Float[Tensor, "c d d"]:
-        return polarize(predictor, x, action=action, output=output, candidates=among).span(count)
+        return polarize(
+            predictor, x, action=action, output=output, candidates=among, spread=action.spread(x)
+        ).span(count)
 
     found = best(covered, dimension)
     others = _beside(candidates, covered)

@@ -12,6 +12,7 @@ from lieaugmenter.actions.base import Action, Batch
 from lieaugmenter.analysis.coverage import coverage
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import entries
+from lieaugmenter.lie.units import in_spreads
 
 
 def on_the_data(
@@ -29,11 +30,23 @@ def on_the_data(
     return kept, covered.equations, covered.n_leaving
 
 
-def identity_of(generators: Float[Tensor, "c d d"], action: Action) -> Identity | None:
-    """What generators are; None where they are too large, or act on parts, to be named."""
+def identities_of(
+    generators: Float[Tensor, "c d d"], action: Action, spread: Float[Tensor, " space"]
+) -> list[Identity]:
+    """What generators may be; none where they are too large, or act on parts, to be named.
+
+    As they are, and with each coordinate in units of its spread: where columns have unlike units
+    the noise of some entries is larger than all the others.
+    """
     if action.dim > LARGEST_NAMED or action.rows not in (action.dim, action.dim - 1):
-        return None
-    return identify(generators.cpu(), rows=action.rows, space_dim=action.space_dim)
+        return []
+    generators, spread = generators.cpu(), spread.cpu()
+    options = {"rows": action.rows, "space_dim": action.space_dim}
+    found = [identify(generators, **options)]
+    relative = identify(in_spreads(generators, spread), **options)
+    if relative.exact is not None:
+        found.append(relative.in_units(in_spreads(relative.exact, 1 / spread)))
+    return found
 
 
 def normalised(generators: Float[Tensor, "c d d"], action: Action) -> Float[Tensor, "c d d"]:

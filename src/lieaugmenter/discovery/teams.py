@@ -14,7 +14,8 @@ from lieaugmenter.actions.base import Batch, batch_size, map_tensors
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.engine import fit
 from lieaugmenter.learning.streams import Reservoir, Stream
-from lieaugmenter.nets import MLP, ProductMLP
+from lieaugmenter.lie.units import spread_of
+from lieaugmenter.nets import MLP, ProductMLP, Standardized
 
 # Samples on which generators are ordered.
 SEARCHED = 2000
@@ -34,6 +35,17 @@ def team_network(in_shape: Sequence[int], out_shape: Sequence[int], classes: int
     if classes:
         return MLP(in_shape, out_shape, hidden=TEAM_WIDTHS, smooth=True)
     return ProductMLP(in_shape, out_shape, hidden=TEAM_WIDTHS)
+
+
+def standardising(make_network: Callable[[], nn.Module], inputs: Batch) -> Callable[[], nn.Module]:
+    """Makes the same networks; those of a table see each column with mean 0 and deviation 1.
+
+    Columns may be quantities of different units, of which one would drown the others.
+    """
+    if not isinstance(inputs, Tensor) or inputs.ndim != 2:
+        return make_network
+    mean, deviation = inputs.double().mean(0).to(inputs), spread_of(inputs)
+    return lambda: Standardized(make_network(), mean.clone(), deviation.clone())
 
 
 class Team(nn.Module):

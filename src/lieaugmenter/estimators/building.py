@@ -97,7 +97,10 @@ def build_network(settings: Settings, task: Task) -> nn.Module:
                 f"module of your own"
             )
         return CNN(in_shape, out_shape[0])
-    return MLP(in_shape, out_shape, hidden=tuple(settings.hidden))
+    network = MLP(in_shape, out_shape, hidden=tuple(settings.hidden))
+    if task.columns is None:
+        return network
+    return task.columns.seen_by(network, task.scales.get("x_scale", 1.0))
 
 
 def untrained(network: nn.Module) -> nn.Module:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from lieaugmenter.actions import Action, AffineAction, InvariantAction
 from lieaugmenter.data.checkup import Moments, Survey
@@ -17,6 +18,8 @@ from lieaugmenter.estimators.settings import Settings
 from lieaugmenter.learning.augmenter import make_action, make_output
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.learning.streams import Reservoir, Stream, hashes
+from lieaugmenter.lie.units import spread_of
+from lieaugmenter.nets import Standardized
 from lieaugmenter.runs import fingerprint
 
 # Held-out samples of a stream, at most: they are kept in memory.
@@ -26,11 +29,24 @@ _LEAST_PART = 2
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Mean and spread of each column of a table, (d,), in its own unit."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def seen_by(self, network: nn.Module, x_scale: float) -> Standardized:
+        """The network with columns of mean 0 and deviation 1, for inputs in units of `x_scale`."""
+        return Standardized(network, self.mean / x_scale, self.spread / x_scale)
+
+
+@dataclass(frozen=True)
 class Task:
     """The data of a fit, how elements act on them, and how they are scaled.
 
-    What is held out is in memory; what is trained on may be a stream. `data` identifies all of it,
-    `constant` says whether all targets are the same number.
+    What is held out is in memory; what is trained on may be a stream. `columns` are those of a
+    table, None where samples are not single vectors. `data` identifies all of it, `constant` says
+    whether all targets are the same number.
     """
 
     train: tuple[Tensor, Tensor] | Stream
@@ -38,6 +54,7 @@ class Task:
     action: Action
     output: Action
     scales: dict[str, Any]
+    columns: Columns | None
     classes: int
     n_samples: int
     data: dict[str, Any]
@@ -90,6 +107,7 @@ def task_of_arrays(
         action=action,
         output=output,
         scales=_scales(settings, _size(inputs), sizes, action, output),
+        columns=_columns(inputs[train]) if inputs.ndim == 2 else None,
         classes=classes,
         n_samples=len(inputs),
         data=fingerprint(x, y),
@@ -207,6 +225,7 @@ def task_of_stream(
         action=action,
         output=output,
         scales=_scales(settings, survey.x_moments.size, sizes, action, output),
+        columns=_columns(reading.x) if reading.x.ndim == 2 else None,
         classes=classes,
         n_samples=survey.count,
         data=reading.digest | {"read": "piece by piece", "held_out": held},
@@ -247,6 +266,10 @@ def _scales(
         return {"x_scale": x_scale, "y_scale": spread, "y_shift": y.mean}
     shared = output is action or isinstance(output, AffineAction)
     return {"x_scale": x_scale, "y_scale": x_scale if shared else y.size or 1.0}
+
+
+def _columns(x: Float[Tensor, "n d"]) -> Columns:
+    return Columns(x.double().mean(0).float(), spread_of(x))
 
 
 def _size(values: Tensor) -> float:

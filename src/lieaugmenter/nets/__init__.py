@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from lieaugmenter.nets.cnn import CNN as CNN
 from lieaugmenter.nets.mlp import MLP as MLP
 from lieaugmenter.nets.mlp import ProductMLP as ProductMLP
+from lieaugmenter.nets.mlp import Standardized as Standardized
 from lieaugmenter.nets.process import GaussianProcess as GaussianProcess
 
 if TYPE_CHECKING:

@@ -51,6 +51,43 @@ class MLP(nn.Module):
         return self.layers(x.flatten(1)).view(x.shape[0], *self.out_shape)
 
 
+class Standardized(nn.Module):
+    """A network that sees every feature with mean 0 and deviation 1, whatever its unit.
+
+    Parameters
+    ----------
+    network
+        What comes after it.
+    mean, deviation
+        (features,), of the samples that it will see.
+
+    Examples
+    --------
+    >>> from lieaugmenter.lie.units import spread_of
+    >>> kelvin = 300 + 10 * torch.randn(50, 2)
+    >>> seen = Standardized(nn.Identity(), kelvin.mean(0), spread_of(kelvin))(kelvin)
+    >>> bool(seen.mean().abs() < 1e-4), bool((seen.std() - 1).abs() < 0.1)
+    (True, True)
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        mean: Float[Tensor, " features"],
+        deviation: Float[Tensor, " features"],
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", mean)
+        self.register_buffer("deviation", deviation)
+
+    def forward(self, x: Float[Tensor, "batch features"]) -> Tensor:
+        return self.network((x - self.mean) / self.deviation)
+
+
 class ProductMLP(nn.Module):
     """A smooth perceptron whose layers also multiply: half of the units are SiLU, half products.
 
