@@ -242,7 +242,8 @@ class Trainer:
     def _shares(self, x: Batch, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The losses of chunks of a batch, of those that are this process's, and their terms."""
         if self.shared is not None:
-            yield from self.shared(x, y, self.chunk)
+            step = self.epoch * len(self.batches) + self.step
+            yield from self.shared(x, y, self.chunk, step=step)
         else:
             assert self.chunk is not None  # _gradients has looked
             for loss in self.augmenter.loss_in_chunks(self.predict, x, y, self.chunk):
