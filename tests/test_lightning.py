@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,3 +181,21 @@ def test_an_unknown_schedule_is_answered_with_the_known_ones() -> None:
     model, augmenter, _, _ = vectors()
     with pytest.raises(ValueError, match="constant, cosine"):
         LieAugmenterModule(model, augmenter, schedule="linear")
+
+
+def test_processes_of_a_resumed_run_go_on_with_their_own_elements(tmp_path: Path) -> None:
+    script = str(Path(__file__).parent / "lightning_cases.py")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*launcher, "--nproc-per-node=2", script, str(tmp_path)],
+        # Gloo, by the loopback alone: a machine without a network has no address of its own.
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    drawn = [torch.load(tmp_path / f"drawn-{number}.pt") for number in (0, 1)]
+    for own in drawn:
+        assert torch.equal(own["rest"], own["whole"][4:])
+    assert not torch.isclose(drawn[0]["rest"], drawn[1]["rest"]).any()

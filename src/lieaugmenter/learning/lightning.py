@@ -82,8 +82,8 @@ class LieAugmenterModule(LightningModule):
         self.views = augmenter.n_views if views is None else views
         self.seed = seed
         self._rng: torch.Generator | None = None
-        # Of a checkpoint that was loaded before the generator's device was known.
-        self._rng_state: Tensor | None = None
+        # Of a checkpoint that was loaded before the generator's device was known: of all processes.
+        self._rng_states: Tensor | None = None
 
     def forward(self, x: Batch) -> Tensor:
         """The averaged prediction, or with ``views=0`` the direct one."""
@@ -107,9 +107,11 @@ class LieAugmenterModule(LightningModule):
         for optimizer in self.trainer.optimizers:
             lay_out_like_parameters(optimizer)
         self._rng = torch.Generator(device=self.device).manual_seed(self.seed + self.global_rank)
-        if self._rng_state is not None:
-            self._rng.set_state(self._rng_state.cpu())
-            self._rng_state = None
+        # A process that the run did not have before begins with its seed.
+        if self._rng_states is not None and self.global_rank < len(self._rng_states):
+            # A copy: torch crashes on a state that is a row of a larger tensor.
+            self._rng.set_state(self._rng_states[self.global_rank].cpu().clone())
+        self._rng_states = None
 
     def training_step(self, batch: tuple[Batch, Tensor], batch_idx: int) -> Loss:
         x, y = batch
@@ -146,11 +148,14 @@ class LieAugmenterModule(LightningModule):
         return self(batch[0] if isinstance(batch, tuple | list) else batch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        # All processes come here, though only the first one writes.
         if self._rng is not None:
-            checkpoint["elements_rng"] = self._rng.get_state()
+            states = self.all_gather(self._rng.get_state())
+            checkpoint["elements_rng"] = torch.atleast_2d(states).cpu()  # pyright: ignore[reportArgumentType]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self._rng_state = checkpoint.get("elements_rng")
+        if "elements_rng" in checkpoint:
+            self._rng_states = torch.atleast_2d(checkpoint["elements_rng"])
 
     def _loss(self, prediction: Tensor, y: Tensor) -> Tensor:
         if y.is_floating_point():
