@@ -16,6 +16,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lieaugmenter import LieAugmenter, TrainingDiverged, fit
+from lieaugmenter.baselines.liegan import (
+    DISCRIMINATOR_RATE,
+    GENERATOR_RATE,
+    Discriminator,
+    LieGAN,
+)
 from lieaugmenter.nets import CNN, MLP
 
 pytest.importorskip("lightning", reason="needs: pip install 'lieaugmenter[lightning]'")
@@ -183,11 +189,40 @@ def test_an_unknown_schedule_is_answered_with_the_known_ones() -> None:
         LieAugmenterModule(model, augmenter, schedule="linear")
 
 
-def test_processes_of_a_resumed_run_go_on_with_their_own_elements(tmp_path: Path) -> None:
+def test_generators_with_a_rate_of_their_own_learn_at_it(tmp_path: Path) -> None:
+    liegan = LieGAN("vector", 2, output="invariant")
+    x = torch.randn(32, 2)
+    module = LieAugmenterModule(Discriminator(2, 1), liegan, lr=DISCRIMINATOR_RATE)
+    done = trainer(tmp_path, 1, limit_train_batches=1)
+    rates: list[list[float]] = []
+    step = module.training_step
+
+    def watched(*args: Any) -> Any:
+        rates.append([group["lr"] for group in done.optimizers[0].param_groups])
+        return step(*args)
+
+    module.training_step = watched
+    done.fit(module, tensor_loader(x, x.norm(dim=1, keepdim=True)))
+    assert rates == [[pytest.approx(DISCRIMINATOR_RATE), pytest.approx(GENERATOR_RATE)]]
+
+
+def test_the_warm_up_counts_steps_of_the_optimiser_not_batches(tmp_path: Path) -> None:
+    """Nine batches in fours are three steps, the last of them of one batch."""
+    model, augmenter, x, y = vectors()
+    module = LieAugmenterModule(model, augmenter)
+    done = trainer(tmp_path, 1, accumulate_grad_batches=4)
+    done.fit(module, tensor_loader(x[:144], y[:144], batch_size=16))
+    assert done.global_step == augmenter.sampler.steps_taken == 3
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two processes saw of `lightning_cases`."""
+    folder = tmp_path_factory.mktemp("two")
     script = str(Path(__file__).parent / "lightning_cases.py")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(
-        [*launcher, "--nproc-per-node=2", script, str(tmp_path)],
+        [*launcher, "--nproc-per-node=2", script, str(folder)],
         # Gloo, by the loopback alone: a machine without a network has no address of its own.
         env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
         capture_output=True,
@@ -195,7 +230,19 @@ def test_processes_of_a_resumed_run_go_on_with_their_own_elements(tmp_path: Path
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    drawn = [torch.load(tmp_path / f"drawn-{number}.pt") for number in (0, 1)]
-    for own in drawn:
-        assert torch.equal(own["rest"], own["whole"][4:])
-    assert not torch.isclose(drawn[0]["rest"], drawn[1]["rest"]).any()
+    return [torch.load(folder / f"seen-{number}.pt") for number in (0, 1)]
+
+
+def test_processes_of_a_resumed_run_go_on_with_their_own_elements(
+    two_processes: list[dict[str, Any]],
+) -> None:
+    for seen in two_processes:
+        assert torch.equal(seen["rest"], seen["whole"][4:])
+    first, second = two_processes
+    assert not torch.isclose(first["rest"], second["rest"]).any()
+
+
+def test_logged_losses_are_means_over_processes(two_processes: list[dict[str, Any]]) -> None:
+    first, second = (seen["logged"] for seen in two_processes)
+    assert {"prediction", "validation", "validation_averaged"} <= set(first)
+    assert first == second

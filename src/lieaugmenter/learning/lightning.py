@@ -8,6 +8,7 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -21,8 +22,9 @@ from lieaugmenter.learning.averaging import shaped_like
 from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.checkpoint import lay_out_like_parameters
 from lieaugmenter.learning.objective import Loss, prediction_loss
-from lieaugmenter.learning.optimizer import SCHEDULES, make_optimizer, rate_at, trainable
+from lieaugmenter.learning.optimizer import SCHEDULES, make_optimizer, rate_at, set_rate, trainable
 from lieaugmenter.learning.trainer import TrainingDiverged
+from lieaugmenter.nets.mode import evaluating
 
 try:
     from lightning import LightningModule
@@ -93,6 +95,7 @@ class LieAugmenterModule(LightningModule):
         groups = [trainable(self.model)]
         groups.append(trainable(self.augmenter, **self.augmenter.optimizer_options))
         optimizer = make_optimizer(groups, self.lr, torch.device("cpu"))
+        set_rate(optimizer, self.lr)  # each group's own, which the schedule multiplies
         steps = max(1, int(self.trainer.estimated_stepping_batches))
         scheduler = LambdaLR(
             optimizer, lambda step: rate_at(min(step / steps, 1.0), 1.0, self.schedule)
@@ -115,9 +118,13 @@ class LieAugmenterModule(LightningModule):
 
     def training_step(self, batch: tuple[Batch, Tensor], batch_idx: int) -> Loss:
         x, y = batch
-        loss = self.augmenter.loss(self.model, x, y, self._rng)
-        # One weight for every step, as the engine's means have it.
-        self.log_dict(dict(loss.parts), on_step=False, on_epoch=True, batch_size=1)
+        # The warm-up counts steps of the optimiser, for which several batches may be added up.
+        counted = batch_idx % self.trainer.accumulate_grad_batches == 0
+        with nullcontext() if counted else evaluating(self.augmenter):
+            loss = self.augmenter.loss(self.model, x, y, self._rng)
+        # One weight for every step, as the engine's means have it. Of all processes, so that all
+        # stop where one has a term that is not finite.
+        self.log_dict(dict(loss.parts), on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
         return loss
 
     def on_train_epoch_end(self) -> None:
@@ -141,8 +148,8 @@ class LieAugmenterModule(LightningModule):
         """Of the direct and of the averaged prediction."""
         x, y = batch
         n = batch_size(x)
-        self.log(name, self._loss(self.model(x), y), batch_size=n)
-        self.log(f"{name}_averaged", self._loss(self(x), y), batch_size=n)
+        losses = {name: self._loss(self.model(x), y), f"{name}_averaged": self._loss(self(x), y)}
+        self.log_dict(losses, batch_size=n, sync_dist=True)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self(batch[0] if isinstance(batch, tuple | list) else batch)
