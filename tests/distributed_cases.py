@@ -153,6 +153,12 @@ def ask_for_what_is_refused(out: Path) -> None:
         fit(Watched(1), augerino, data(False), epochs=1, device="cpu", progress=False)
     except ValueError as refusal:
         (out / f"no-mean-{process_number()}.txt").write_text(str(refusal))
+    x, labels = data(True)
+    labels[:5] = -100
+    try:
+        fit(Watched(2), None, (x, labels), epochs=1, device="cpu", progress=False)
+    except ValueError as refusal:
+        (out / f"no-label-{process_number()}.txt").write_text(str(refusal))
 
 
 def discover(out: Path) -> None:

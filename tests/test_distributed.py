@@ -188,6 +188,12 @@ def test_loss_that_is_no_mean_over_samples_is_not_shared(trained: dict[str, Path
     assert not list(trained["one"].glob("no-mean-*"))
 
 
+def test_labels_that_do_not_count_are_not_shared(trained: dict[str, Path]) -> None:
+    for number in (0, 1):
+        assert "labels of -100" in (trained["two"] / f"no-label-{number}.txt").read_text()
+    assert not list(trained["one"].glob("no-label-*"))
+
+
 def test_discover_by_two_processes_is_one_run(trained: dict[str, Path]) -> None:
     one, two = (
         json.loads((folder / "discovered-0.json").read_text()) for folder in trained.values()

@@ -606,3 +606,36 @@ def test_plain_networks_may_have_a_label_for_every_pixel_and_none_for_some() -> 
     model = nn.Conv2d(1, 3, 1)
     history = fit(model, None, (x, y), epochs=1, device="cpu", progress=False)
     assert history.records[0]["prediction"] > 0
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.bool])
+@pytest.mark.parametrize("learner", [None, LieAugmenter("vector", 3, output="invariant")])
+def test_labels_of_any_whole_type_are_validated_as_they_are_trained(
+    learner: LieAugmenter | None, kind: torch.dtype
+) -> None:
+    x, y = torch.randn(8, 3), torch.tensor([0, 1] * 4)
+    options: dict = {"epochs": 1, "lr": 1e-9, "device": "cpu", "progress": False}
+    model = nn.Linear(3, 2)
+    found = [
+        fit(model, learner, (x, labels), validation=(x, labels), **options).column("validation")
+        for labels in (y, y.to(kind))
+    ]
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_validation_labels_beyond_the_logits_are_named() -> None:
+    x, y = torch.randn(8, 3), torch.tensor([0, 1] * 4)
+    with pytest.raises(ValueError, match="labels from 0 to 2, and the model returns 2 logits"):
+        fit(nn.Linear(3, 2), None, (x, y), validation=(x, 2 * y), epochs=1, progress=False)
+
+
+@pytest.mark.parametrize("learner", [None, LieAugmenter("vector", 3, output="invariant")])
+def test_labels_that_do_not_count_are_refused_where_batches_are_cut(
+    learner: LieAugmenter | None,
+) -> None:
+    """A chunk of them alone would have no mean, and the others the wrong weight."""
+    x, y = torch.randn(8, 3), torch.tensor([0, 1, 1, 0, -100, -100, 1, 0])
+    options: dict = {"epochs": 1, "device": "cpu", "progress": False}
+    fit(nn.Linear(3, 2), learner, (x, y), **options)
+    with pytest.raises(ValueError, match=r"labels of -100.*Leave these samples out"):
+        fit(nn.Linear(3, 2), learner, (x, y), chunk=2, **options)

@@ -136,6 +136,14 @@ def test_validation_averages_the_prediction(tmp_path: Path) -> None:
     assert tested["test_averaged"] == pytest.approx(float(expected))
 
 
+def test_labels_of_32_bits_are_validated_as_they_are_trained(tmp_path: Path) -> None:
+    model, augmenter, x, y = images()
+    loader = tensor_loader(x, y.int(), batch_size=150)
+    done = trainer(tmp_path, 1)
+    done.fit(LieAugmenterModule(model, augmenter), loader, val_dataloaders=loader)
+    assert done.callback_metrics["validation"] > 0
+
+
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
     model, augmenter, x, y = vectors()
     whole = copy.deepcopy(model), copy.deepcopy(augmenter)

@@ -165,3 +165,11 @@ def test_an_averaged_prediction_is_not_traced() -> None:
     model, (x, _) = predictor(0.3), samples()
     with pytest.raises(RuntimeError, match="would draw other elements at every call"):
         torch.jit.trace(model, x)
+
+
+def test_a_classifier_has_the_same_loss_for_labels_of_any_whole_type() -> None:
+    augmenter = LieAugmenter("vector", 2, output="invariant", basis=TURN_AND_SCALING)
+    model, (x, y) = Predictor(nn.Linear(2, 2), augmenter, classes=2), samples()
+    classes = (y[:, 0] > 1).long()
+    for kind in (torch.int32, torch.uint8, torch.bool):
+        assert model.loss(x, classes.to(kind)) == model.loss(x, classes)

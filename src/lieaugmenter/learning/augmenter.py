@@ -28,6 +28,7 @@ from lieaugmenter.learning.averaging import (
     in_chunks,
     shaped_like,
 )
+from lieaugmenter.learning.labels import check_all_count, check_labels
 from lieaugmenter.learning.objective import Loss, Objective, Parts
 from lieaugmenter.lie import kernels
 from lieaugmenter.lie.basis import GeneratorBasis, block_mask
@@ -39,8 +40,6 @@ from lieaugmenter.nets.mode import evaluating
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
 _NON_TRIVIALITY = ("similarity", "proximity")
-# What torch's cross-entropy does not count.
-_NO_LABEL = -100
 # Beyond this coefficient views look no less like the originals: a rotation has come round.
 _FAR = 5.0
 # Beyond this range elements mean nothing, and the series of one generator would take for ever.
@@ -368,6 +367,7 @@ class LieAugmenter(nn.Module):
         ...     share.backward()
         """
         y = self.begin(x, y)
+        check_all_count(y)
         n, rng = batch_size(x), _RandomSource(generator, self.term_weights.device)
         start = rng.state()
         for first in range(0, n, size):
@@ -857,21 +857,6 @@ def _check_logits(prediction: Tensor) -> None:
         raise ValueError(
             f"y holds class labels, so the model must return logits (batch, classes), one for each "
             f"class; it returned shape {tuple(prediction.shape)}"
-        )
-
-
-def check_labels(logits: Tensor, y: Tensor) -> None:
-    """Refuse labels for which there is no logit; not on a GPU, which would have to be waited for.
-
-    Those that cross-entropy leaves out, -100, are no labels.
-    """
-    if y.is_cuda or logits.ndim < 2:
-        return
-    labels = y[y != _NO_LABEL]
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
-        raise ValueError(
-            f"y holds labels from {int(labels.min())} to {int(labels.max())}, and the model "
-            f"returns {logits.shape[1]} logits, for labels from 0 to {logits.shape[1] - 1}"
         )
 
 

@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
 from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.labels import check_all_count
 from lieaugmenter.learning.objective import Loss
 from lieaugmenter.learning.streams import hashes
 from lieaugmenter.learning.unaugmented import Unaugmented
@@ -110,6 +111,7 @@ class SharedLoss:
         if not self._checked:
             _check_same_batch(x, y)
             self._checked = True
+        check_all_count(y)
         n = batch_size(x)
         rows, weight = rows_of_process(n)
         own, labels = map_tensors(lambda t: t[rows], x), y[rows]

@@ -18,9 +18,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
 from lieaugmenter.learning.augmenter import LieAugmenter
-from lieaugmenter.learning.averaging import shaped_like
 from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.checkpoint import lay_out_like_parameters
+from lieaugmenter.learning.labels import matched
 from lieaugmenter.learning.objective import Loss, prediction_loss
 from lieaugmenter.learning.optimizer import SCHEDULES, make_optimizer, rate_at, set_rate, trainable
 from lieaugmenter.learning.trainer import TrainingDiverged
@@ -165,9 +165,8 @@ class LieAugmenterModule(LightningModule):
             self._rng_states = torch.atleast_2d(checkpoint["elements_rng"])
 
     def _loss(self, prediction: Tensor, y: Tensor) -> Tensor:
-        if y.is_floating_point():
-            prediction = shaped_like(prediction, y)
-        return prediction_loss(prediction, y, absolute=self.augmenter.objective.absolute)
+        absolute = self.augmenter.objective.absolute
+        return prediction_loss(*matched(prediction, y), absolute=absolute)
 
 
 def tensor_loader(

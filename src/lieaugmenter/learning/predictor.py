@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Batch, map_tensors
 from lieaugmenter.learning.augmenter import LARGEST_REACH, LieAugmenter
+from lieaugmenter.learning.labels import matched
 from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.lie.samplers import IntegerGrid, Uniform
 
@@ -114,10 +115,10 @@ class Predictor(nn.Module):
     @torch.no_grad()
     def loss(self, x: Batch, y: Tensor, views: int | None = None) -> float:
         """Mean squared or absolute error, or negative log-likelihood, in the data's units."""
-        prediction = self.predict(x, views=views)
+        prediction, y = matched(self.predict(x, views=views), y.cpu())
         if self.classes:
-            return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y.cpu()))
-        error = prediction.reshape(y.shape) - y.cpu()
+            return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y))
+        error = prediction - y
         return float(error.abs().mean() if self.absolute else error.square().mean())
 
     @property

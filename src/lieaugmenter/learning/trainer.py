@@ -22,6 +22,7 @@ from lieaugmenter.learning.batches import Batches
 from lieaugmenter.learning.captured import CapturedStep
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
 from lieaugmenter.learning.distributed import SharedLoss
+from lieaugmenter.learning.labels import matched
 from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.optimizer import optimizer_tensors, rate_at, set_rate
 from lieaugmenter.learning.progress import TextProgress
@@ -418,9 +419,8 @@ class Trainer:
             1024,
         )
         self.model.train()
-        y = y.to(self.device)
-        shaped = predictions.reshape(y.shape) if y.is_floating_point() else predictions
-        return float(prediction_loss(shaped, y, absolute=self.augmenter.objective.absolute))
+        pair = matched(predictions, y.to(self.device))
+        return float(prediction_loss(*pair, absolute=self.augmenter.objective.absolute))
 
     def _check_weights(self) -> None:
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
