@@ -7,8 +7,10 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -639,3 +641,55 @@ def test_labels_that_do_not_count_are_refused_where_batches_are_cut(
     fit(nn.Linear(3, 2), learner, (x, y), **options)
     with pytest.raises(ValueError, match=r"labels of -100.*Leave these samples out"):
         fit(nn.Linear(3, 2), learner, (x, y), chunk=2, **options)
+
+
+def test_numbers_of_numpy_can_be_kept_in_a_checkpoint(tmp_path: Path) -> None:
+    def train(**options: object) -> None:
+        torch.manual_seed(0)
+        augmenter = LieAugmenter(
+            "vector",
+            2,
+            np.int64(1),  # pyright: ignore[reportArgumentType]
+            output="invariant",
+            n_views=np.int64(3),  # pyright: ignore[reportArgumentType]
+            n_factors=np.int64(2),  # pyright: ignore[reportArgumentType]
+        )
+        fit(
+            nn.Linear(2, 1),
+            augmenter,
+            ring(32),
+            epochs=np.int64(2),  # pyright: ignore[reportArgumentType]
+            batch_size=np.int64(8),  # pyright: ignore[reportArgumentType]
+            lr=np.float32(1e-3),  # pyright: ignore[reportArgumentType]
+            seed=np.int64(4),  # pyright: ignore[reportArgumentType]
+            average=np.float64(0.1),
+            run=RunFolder(tmp_path / "run"),
+            device="cpu",
+            progress=False,
+            **options,  # pyright: ignore[reportArgumentType]
+        )
+
+    train()
+    train(resume=True)
+    assert len(RunFolder(tmp_path / "run").metrics()) == 2
+
+
+def test_weights_of_numpy_become_pythons_own() -> None:
+    assert {type(value) for value in asdict(Objective(sparsity=np.float64(0.1))).values()} == {
+        float,
+        bool,
+    }
+
+
+@pytest.mark.parametrize("seed", [2**45, -(2**45)])
+def test_a_seed_that_is_too_large_is_answered_with_the_largest(seed: int) -> None:
+    with pytest.raises(ValueError, match=r"between -2\*\*43 and 2\*\*43"):
+        fit(nn.Linear(2, 1), None, ring(8), seed=seed, progress=False, device="cpu")
+    fit(nn.Linear(2, 1), None, ring(8), seed=seed // 4, epochs=1, progress=False, device="cpu")
+
+
+def test_labels_of_numpy_are_answered_with_how_to_give_them() -> None:
+    x, y = ring(8)
+    for data in ({"train": (x, y.numpy())}, {"train": (x, y), "validation": (x, y.numpy())}):
+        with pytest.raises(TypeError, match=r"is a ndarray; pass a tensor, torch\.as_tensor\(y\)"):
+            fit(nn.Linear(2, 1), None, **data, progress=False, device="cpu")  # pyright: ignore

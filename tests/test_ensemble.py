@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -141,3 +142,21 @@ def test_plain_training_lowers_the_prediction_loss() -> None:
 def test_plain_training_takes_the_labels_that_an_augmenter_takes(kind: torch.dtype) -> None:
     x, y = torch.randn(16, 2), (torch.arange(16) % 2).to(kind)
     fit(MLP((2,), (2,), hidden=(4,)), None, (x, y), epochs=1, device="cpu", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"epochs": -1}, ValueError, "epochs=-1.*all must be positive"),
+        ({"batch_size": 0}, ValueError, "batch_size=0.*all must be positive"),
+        ({"epochs": 2.5}, TypeError, r"epochs=2\.5: give a whole number"),
+        ({"seeds": (2**45,)}, ValueError, r"between -2\*\*43 and 2\*\*43"),
+        ({"train": (torch.zeros(4, 2), np.zeros(4))}, TypeError, r"torch\.as_tensor\(y\)"),
+    ],
+)
+def test_an_ensemble_refuses_what_fit_refuses(
+    options: dict, error: type[Exception], message: str
+) -> None:
+    given = {"train": (torch.randn(4, 2), torch.randn(4, 1)), "seeds": (0,)} | options
+    with pytest.raises(error, match=message):
+        fit_ensemble([nn.Linear(2, 1)], None, **given, progress=False, device="cpu")

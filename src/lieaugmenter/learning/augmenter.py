@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
+from numbers import Integral
 from typing import Any, cast
 
 import torch
@@ -21,6 +22,7 @@ from lieaugmenter.actions import (
 )
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.learning import vector_kernels, vector_step
+from lieaugmenter.learning.arguments import whole_number
 from lieaugmenter.learning.averaging import (
     averaged,
     call,
@@ -169,12 +171,13 @@ class LieAugmenter(nn.Module):
         nimble: bool = False,
     ) -> None:
         super().__init__()
+        n_views, n_factors = whole_number("n_views", n_views), whole_number("n_factors", n_factors)
         if not (1 <= n_views <= _MOST_VIEWS and n_factors >= 1):
             raise ValueError(
                 f"n_views={n_views}, n_factors={n_factors}: both must be at least 1, and at most "
                 f"{_MOST_VIEWS} views"
             )
-        if not isinstance(n_generators, int):
+        if not isinstance(n_generators, Integral):
             raise ValueError(f"n_generators={n_generators!r}: give a whole number of at least 1")
         self.action = make_action(action, dim)
         self.output = make_output(output, self.action)
@@ -187,7 +190,7 @@ class LieAugmenter(nn.Module):
             )
         if basis is None:
             basis = GeneratorBasis(
-                n_generators,
+                int(n_generators),
                 self.action.dim,
                 space_dim=self.action.space_dim,
                 mask=joint_mask(self.action, mask, blocks),

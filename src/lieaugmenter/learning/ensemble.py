@@ -20,12 +20,17 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.optim import Optimizer
 
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
+from lieaugmenter.learning.arguments import (
+    check_pair,
+    check_schedule,
+    length_of_training,
+    seed_of_training,
+)
 from lieaugmenter.learning.augmenter import LieAugmenter, prepare_by_kernels
 from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.captured import CapturedStep
 from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.learning.optimizer import (
-    SCHEDULES,
     make_optimizer,
     optimizer_tensors,
     rate_at,
@@ -85,8 +90,10 @@ def fit_ensemble(
             f"{len(models)} models, {len(learners)} augmenters, {len(seeds)} seeds: an ensemble "
             f"needs one of each for every member"
         )
-    if schedule not in SCHEDULES:
-        raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
+    check_schedule(schedule)
+    epochs, batch_size, lr = length_of_training(epochs, batch_size, lr)
+    seeds = [seed_of_training(seed) for seed in seeds]
+    check_pair("train", train)
     _check_alike(models)
     where = pick_device(device)
     batches = [TensorBatches(*train, batch_size, seed=seed, device=where) for seed in seeds]

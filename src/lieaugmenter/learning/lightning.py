@@ -17,12 +17,13 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
+from lieaugmenter.learning.arguments import check_schedule
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.checkpoint import lay_out_like_parameters
 from lieaugmenter.learning.labels import matched
 from lieaugmenter.learning.objective import Loss, prediction_loss
-from lieaugmenter.learning.optimizer import SCHEDULES, make_optimizer, rate_at, set_rate, trainable
+from lieaugmenter.learning.optimizer import make_optimizer, rate_at, set_rate, trainable
 from lieaugmenter.learning.trainer import TrainingDiverged
 from lieaugmenter.nets.mode import evaluating
 
@@ -74,8 +75,7 @@ class LieAugmenterModule(LightningModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if schedule not in SCHEDULES:
-            raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
+        check_schedule(schedule)
         self.save_hyperparameters(ignore=["model", "augmenter"])
         self.model = model
         self.augmenter = augmenter
