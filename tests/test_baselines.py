@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from lieaugmenter.baselines.liegan import (
     UnnormalisedBasis,
 )
 from lieaugmenter.lie.samplers import Uniform
+from lieaugmenter.runs import RunError, RunFolder
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -110,6 +113,29 @@ def test_liegan_takes_data_in_double_precision(dtype: torch.dtype) -> None:
     liegan.loss(discriminator, x, x.norm(dim=1, keepdim=True)).backward()
     assert liegan.basis.raw.grad is not None
     assert bool(liegan.basis.raw.grad.any())
+
+
+def test_a_game_does_not_go_on_by_other_rules(tmp_path: Path) -> None:
+    x = torch.randn(16, 2, generator=seeded())
+
+    def play(**options: object) -> None:
+        rules: dict = {"output": "invariant", "generator": seeded()} | options
+        resume = bool(rules.pop("resume", False))
+        fit(
+            Discriminator(2, 1, width=4),
+            LieGAN("vector", 2, **rules),
+            (x, x.norm(dim=1, keepdim=True)),
+            epochs=1,
+            run=RunFolder(tmp_path / "run"),
+            resume=resume,
+            progress=False,
+            device="cpu",
+        )
+
+    play(rate=1e-3)
+    play(rate=1e-3, resume=True)
+    with pytest.raises(RunError, match=r"rate: 0\.001 then, 0\.002 now"):
+        play(rate=2e-3, resume=True)
 
 
 def test_liegan_sees_class_labels() -> None:

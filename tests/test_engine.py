@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lieaugmenter import LieAugmenter, Objective, TrainingDiverged, fit
+from lieaugmenter.actions import DirectSumAction, InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import absolute_cosine
 from lieaugmenter.learning.devices import lay_channels_last
 from lieaugmenter.learning.optimizer import rate_at
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.lie import catalogue
+from lieaugmenter.lie.samplers import LearnableRange, Uniform
 from lieaugmenter.nets import MLP
 from lieaugmenter.runs import RunError, RunFolder
 
@@ -693,3 +695,72 @@ def test_labels_of_numpy_are_answered_with_how_to_give_them() -> None:
     for data in ({"train": (x, y.numpy())}, {"train": (x, y), "validation": (x, y.numpy())}):
         with pytest.raises(TypeError, match=r"is a ndarray; pass a tensor, torch\.as_tensor\(y\)"):
             fit(nn.Linear(2, 1), None, **data, progress=False, device="cpu")  # pyright: ignore
+
+
+TURN, SCALING = catalogue.so(2), torch.eye(2)[None]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "name"),
+    [
+        ({}, {"mask": torch.tensor([[0, 1], [1, 0]])}, "basis.mask"),
+        ({"basis": TURN}, {"basis": SCALING}, "basis.generators"),
+        ({"basis": TURN}, {}, "basis.learned"),
+        ({"components": -TURN}, {"components": TURN}, "components"),
+        (
+            {"sampler": LearnableRange(1.0, 1)},
+            {"sampler": LearnableRange(1.0, 1, cap=3.0)},
+            "reach",
+        ),
+        (
+            {"sampler": Uniform(1.0, warmup_steps=4)},
+            {"sampler": Uniform(1.0, warmup_steps=4, warmup_start=0.5)},
+            "warmup_start",
+        ),
+        ({"warmup_steps": 4}, {"warmup_steps": 5}, "grows over 4 steps"),
+        ({"range": 1.0000001}, {"range": 1.0000002}, "range"),
+    ],
+)
+def test_a_run_does_not_go_on_with_an_augmenter_that_was_built_otherwise(
+    tmp_path: Path, then: dict, now: dict, name: str
+) -> None:
+    run = new_run(tmp_path / "run")
+    options: dict = {"epochs": 1, "progress": False, "run": run, "device": "cpu"}
+    # A state that both could take up, so that nothing else stops it.
+    common = {"objective": Objective(proximity=0.0)}
+    fit(*build(**(common | then)), ring(64), **options)
+    with pytest.raises(RunError, match=f"started with other settings .*{name}"):
+        fit(*build(**(common | now)), ring(64), resume=True, **options)
+    fit(*build(**(common | then)), ring(64), resume=True, **options)
+
+
+def test_a_direct_sum_does_not_go_on_as_another_one(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    x = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
+    moves, stays = VectorAction(2), InvariantAction()
+
+    def train(parts: list, **options: object) -> None:
+        augmenter = LieAugmenter(DirectSumAction(parts), output="invariant", n_views=2)
+        given: dict = {"epochs": 1, "progress": False, "run": run, "device": "cpu"} | options
+        fit(nn.Linear(4, 1), augmenter, (x, x[:, :1]), **given)
+
+    train([(moves, 2), (stays, 2)])
+    with pytest.raises(RunError, match=r"action\.built"):
+        train([(stays, 2), (moves, 2)], resume=True)
+
+
+def test_the_augmenter_that_was_pruned_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """In the same session, with the object at hand."""
+    run = new_run(tmp_path / "run")
+    model, augmenter = build()
+
+    def prune_and_stop(record: dict) -> None:
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+        augmenter.basis.mask[0, 0] = 0.0
+
+    options: dict = {"epochs": 3, "progress": False, "run": run, "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, augmenter, ring(64), on_epoch=prune_and_stop, **options)
+    assert len(fit(model, augmenter, ring(64), resume=True, **options).records) == 3
+    assert augmenter.basis.mask[0, 0] == 0

@@ -8,6 +8,7 @@ normalisation, and the coefficients are normal. Neither has a loss on the origin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -213,7 +214,12 @@ class Augerino(LieAugmenter):
             objective=Objective(absolute=absolute).losses_only(),
         )
         self._terms = ["prediction", "narrowness"]
+        self.reward = float(reward)
         self.term_weights = torch.tensor([1.0, reward])
+
+    @property
+    def construction(self) -> dict[str, Any]:
+        return {**super().construction, "reward": self.reward}
 
     @property
     def widths(self) -> Float[Tensor, " c"]:

@@ -239,13 +239,18 @@ class LieGAN(LieAugmenter):
             basis=basis,
             objective=Objective(similarity=similarity),
         )
-        self.spectral, self.rate = spectral, rate
+        self.spectral, self.rate, self.correlation = spectral, float(rate), float(correlation)
         weights = {"discriminator": 1.0, "generator": 1.0, "similarity": similarity}
         if n_generators > 1:
             weights["alignment"] = correlation * action.dim
         self._terms = [name for name, weight in weights.items() if weight]
         self.term_weights = torch.tensor([weights[name] for name in self._terms])
         self._weigh()
+
+    @property
+    def construction(self) -> dict[str, Any]:
+        own = {"spectral": self.spectral, "rate": self.rate, "correlation": self.correlation}
+        return {**super().construction, **own}
 
     @property
     def optimizer_options(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property, partial
 from numbers import Integral
 from typing import Any, cast
@@ -38,6 +39,7 @@ from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.exponential import LARGEST_SERIES
 from lieaugmenter.lie.samplers import LearnableRange, Sampler, make_sampler
 from lieaugmenter.nets.mode import evaluating
+from lieaugmenter.runs import digest_of
 
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
@@ -258,6 +260,33 @@ class LieAugmenter(nn.Module):
     def terms(self) -> list[str]:
         """Names of the active terms of the objective."""
         return list(self._terms)
+
+    @property
+    def construction(self) -> dict[str, Any]:
+        """What it was built with, which training leaves as it is: a run goes on only with the same.
+
+        Of tensors a digest. How learned generators began is no part of it.
+        """
+        basis, sampler = self.basis, self.sampler
+        return {
+            "augmenter": type(self).__name__,
+            "action": type(self.action).__name__,
+            "action.built": str(self.action),
+            "output": type(self.output).__name__,
+            "output.built": str(self.output),
+            "n_views": self.n_views,
+            "n_factors": self.n_factors,
+            "components": None if self.components is None else _digest(self.components),
+            "basis.learned": basis.learnable,
+            # The mask of a fixed basis follows from its generators.
+            "basis.mask": _digest(basis.first_mask) if basis.learnable else None,
+            "basis.generators": None if basis.learnable else _digest(basis.raw),
+            "sampler": str(sampler),
+            "sampler.range": sampler.range,
+            "sampler.reach": float(sampler.reach),
+            "sampler.warmup_start": float(sampler.warmup_start),
+            **{f"objective.{name}": value for name, value in asdict(self.objective).items()},
+        }
 
     def sample(
         self, batch: int, views: int | None = None, generator: torch.Generator | None = None
@@ -868,6 +897,10 @@ def as_loss(total: Tensor, names: list[str], terms: Tensor) -> Loss:
     loss = cast(Loss, total)
     loss.parts = Parts(names, terms.detach())
     return loss
+
+
+def _digest(tensor: Tensor) -> str:
+    return digest_of({"": tensor})[:12]
 
 
 def _alike(x: Batch, y: Tensor, raw: Tensor) -> bool:

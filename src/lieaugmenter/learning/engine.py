@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -250,7 +249,7 @@ def fit(
                 "optimizer": type(made).__name__,
                 "on_non_finite": on_non_finite,
                 "average": average,
-                **_described(learner),
+                **learner.construction,
                 **_data_of(batches),
             }
         if compile:
@@ -297,21 +296,6 @@ def _batches(train: Any, batch_size: int, seed: int, device: torch.device) -> Ba
         return StreamBatches(stream, batch_size, seed=seed, device=device)
     x, y = train
     return TensorBatches(x, y, batch_size, seed=seed, device=device)
-
-
-def _described(learner: LieAugmenter | Unaugmented) -> dict[str, Any]:
-    """The settings of an augmenter that its state does not hold."""
-    if isinstance(learner, Unaugmented):
-        return {"augmenter": None, "objective.absolute": learner.objective.absolute}
-    return {
-        "augmenter": type(learner).__name__,
-        "action": type(learner.action).__name__,
-        "output": type(learner.output).__name__,
-        "n_views": learner.n_views,
-        "n_factors": learner.n_factors,
-        "sampler": str(learner.sampler),
-        **{f"objective.{name}": value for name, value in asdict(learner.objective).items()},
-    }
 
 
 def _data_of(batches: Batches) -> dict[str, Any]:

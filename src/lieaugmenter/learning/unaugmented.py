@@ -41,6 +41,11 @@ class Unaugmented(nn.Module):
         self.register_buffer("generators", torch.zeros(0, 0, 0), persistent=False)
         self.register_buffer("term_weights", torch.ones(1), persistent=False)
 
+    @property
+    def construction(self) -> dict[str, Any]:
+        """What a run is to go on with, as `LieAugmenter.construction`."""
+        return {"augmenter": None, "objective.absolute": self.objective.absolute}
+
     def loss(
         self,
         model: Callable[[Batch], Tensor],
