@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -123,19 +124,20 @@ def seeded(kind: Callable[..., Watched], **settings: object) -> Watched:
     return kind(1, **settings)
 
 
-def stop_and_resume(out: Path) -> None:
+def stop_and_resume(name: str, out: Path, *, dropout: float = 0.0, **settings: Any) -> None:
     """Stop in the middle of an epoch, after a checkpoint there, and go on from it."""
-    trainer._SAVE_EVERY, trainer._LOOK_EVERY = 0.0, 2
+    trainer._SAVE_EVERY, trainer._LOOK_EVERY, Stopping.most = 0.0, 2, 9
     try:
         with suppress(StopHereError):
-            train("resumed", out, model=seeded(Stopping))
-        kept = read_tensors(RunFolder(out / "resumed").checkpoint_path)[1]["progress"]
+            train(name, out, model=seeded(Stopping, dropout=dropout), **settings)
+        kept = read_tensors(RunFolder(out / name).checkpoint_path)[1]["progress"]
         assert kept["epoch"] == 1
         assert kept["step"] in (2, 3)  # several processes keep it when they look
         # Not before the others have read it as well.
         wait_for_all()
         Stopping.most = -1
-        train("resumed", out, model=seeded(Stopping), options={"resume": True})
+        again = seeded(Stopping, dropout=dropout)
+        train(name, out, model=again, options={"resume": True}, **settings)
     finally:
         trainer._SAVE_EVERY, trainer._LOOK_EVERY = 600.0, 50
 
@@ -151,6 +153,12 @@ def ask_for_what_is_refused(out: Path) -> None:
         fit(Watched(1), augerino, data(False), epochs=1, device="cpu", progress=False)
     except ValueError as refusal:
         (out / f"no-mean-{process_number()}.txt").write_text(str(refusal))
+    x, labels = data(True)
+    labels[:5] = -100
+    try:
+        fit(Watched(2), None, (x, labels), epochs=1, device="cpu", progress=False)
+    except ValueError as refusal:
+        (out / f"no-label-{process_number()}.txt").write_text(str(refusal))
 
 
 def discover(out: Path) -> None:
@@ -188,9 +196,15 @@ CASES: dict[str, Callable[[Path], None]] = {
     "plain": lambda out: train("plain", out, plain=True, objective=Objective()),
     "chunks": lambda out: train("chunks", out, n_generators=2, options={"chunk": 4}),
     "skip": lambda out: train("skip", out, model=seeded(Fussy), options={"on_non_finite": "skip"}),
-    "resumed": stop_and_resume,
+    "resumed": lambda out: stop_and_resume("resumed", out),
     "dropout": lambda out: train(
         "dropout", out, model=seeded(Watched, dropout=0.5), options={"chunk": 8}
+    ),
+    "dropout-alone": lambda out: train(
+        "dropout-alone", out, model=seeded(Watched, dropout=0.5), plain=True
+    ),
+    "dropout-alone-resumed": lambda out: stop_and_resume(
+        "dropout-alone-resumed", out, dropout=0.5, plain=True
     ),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,8 @@ from lieaugmenter.baselines.liegan import (
     LieGAN,
     UnnormalisedBasis,
 )
+from lieaugmenter.lie.samplers import Uniform
+from lieaugmenter.runs import RunError, RunFolder
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -86,6 +90,52 @@ def test_liegan_finds_the_rotation_of_a_disc() -> None:
     )  # fmt: skip
     found = liegan.generators.detach()[0]
     assert float(absolute_cosine(found, catalogue.so(2)[0])) > 0.95
+
+
+def test_the_range_of_liegan_grows_with_its_weight_of_the_cosine() -> None:
+    x = torch.randn(64, 2)
+    grows = Uniform(2.0, warmup_steps=4, warmup_start=0.5)
+    liegan = LieGAN("vector", 2, output="invariant", sampler=grows)
+    weighed = [float(liegan.term_weights[2])]
+    for _ in range(5):
+        liegan.loss(Discriminator(2, 1), x, x.norm(dim=1, keepdim=True))
+        weighed.append(float(liegan.term_weights[2]))
+    assert liegan.sampler.steps_taken == 4
+    assert weighed[0] == pytest.approx(4.0)
+    assert weighed[-2:] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_liegan_takes_data_in_double_precision(dtype: torch.dtype) -> None:
+    x = torch.randn(16, 2, dtype=torch.float64)
+    liegan = LieGAN("vector", 2, output="invariant")
+    discriminator = Discriminator(2, 1, width=8).to(dtype)
+    liegan.loss(discriminator, x, x.norm(dim=1, keepdim=True)).backward()
+    assert liegan.basis.raw.grad is not None
+    assert bool(liegan.basis.raw.grad.any())
+
+
+def test_a_game_does_not_go_on_by_other_rules(tmp_path: Path) -> None:
+    x = torch.randn(16, 2, generator=seeded())
+
+    def play(**options: object) -> None:
+        rules: dict = {"output": "invariant", "generator": seeded()} | options
+        resume = bool(rules.pop("resume", False))
+        fit(
+            Discriminator(2, 1, width=4),
+            LieGAN("vector", 2, **rules),
+            (x, x.norm(dim=1, keepdim=True)),
+            epochs=1,
+            run=RunFolder(tmp_path / "run"),
+            resume=resume,
+            progress=False,
+            device="cpu",
+        )
+
+    play(rate=1e-3)
+    play(rate=1e-3, resume=True)
+    with pytest.raises(RunError, match=r"rate: 0\.001 then, 0\.002 now"):
+        play(rate=2e-3, resume=True)
 
 
 def test_liegan_sees_class_labels() -> None:

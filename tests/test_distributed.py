@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def apart(joined: Tensor) -> tuple[Tensor, Tensor]:
     return joined[:n], joined[n:].unflatten(0, (n, VIEWS))
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if name != "dropout"])
+@pytest.mark.parametrize("case", [name for name in CASES if "dropout" not in name])
 def test_two_processes_end_where_one_does(trained: dict[str, Path], case: str) -> None:
     """With chunks, steps left out and an interruption as well."""
     assert STEPS >= 20
@@ -126,6 +127,25 @@ def test_dropout_differs_between_processes_and_leaves_the_elements_alone(
     assert {len(shown) for shown in one} == {15 * (VIEWS + 1), 3 * (VIEWS + 1)}
 
 
+def test_dropout_differs_from_step_to_step_where_no_elements_are_drawn(
+    trained: dict[str, Path],
+) -> None:
+    masks = listed(trained["two"] / "dropout-alone-0.safetensors", "mask")
+    assert len(masks) == STEPS
+    full = [mask for mask in masks if len(mask) == len(masks[0])]
+    for before, after in pairwise(full):
+        assert 0.3 < float((before == after).float().mean()) < 0.7
+
+
+def test_dropout_of_a_resumed_run_is_that_of_an_uninterrupted_one(trained: dict[str, Path]) -> None:
+    whole, resumed = (
+        weights(trained["two"] / f"{case}-0.safetensors")
+        for case in ("dropout-alone", "dropout-alone-resumed")
+    )
+    for name, value in whole.items():
+        assert torch.equal(value, resumed[name]), name
+
+
 def test_only_the_first_process_writes_and_shows_progress(trained: dict[str, Path]) -> None:
     shown = (trained["two"] / "stderr").read_text()
     assert shown.count("plain") == (trained["one"] / "stderr").read_text().count("plain") > 0
@@ -166,6 +186,12 @@ def test_loss_that_is_no_mean_over_samples_is_not_shared(trained: dict[str, Path
         said = (trained["two"] / f"no-mean-{number}.txt").read_text()
         assert "AugerinoPlus is no mean over samples" in said
     assert not list(trained["one"].glob("no-mean-*"))
+
+
+def test_labels_that_do_not_count_are_not_shared(trained: dict[str, Path]) -> None:
+    for number in (0, 1):
+        assert "labels of -100" in (trained["two"] / f"no-label-{number}.txt").read_text()
+    assert not list(trained["one"].glob("no-label-*"))
 
 
 def test_discover_by_two_processes_is_one_run(trained: dict[str, Path]) -> None:

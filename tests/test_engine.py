@@ -7,19 +7,23 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lieaugmenter import LieAugmenter, Objective, TrainingDiverged, fit
+from lieaugmenter.actions import DirectSumAction, InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import absolute_cosine
 from lieaugmenter.learning.devices import lay_channels_last
 from lieaugmenter.learning.optimizer import rate_at
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.lie import catalogue
+from lieaugmenter.lie.samplers import LearnableRange, Uniform
 from lieaugmenter.nets import MLP
 from lieaugmenter.runs import RunError, RunFolder
 
@@ -606,3 +610,157 @@ def test_plain_networks_may_have_a_label_for_every_pixel_and_none_for_some() -> 
     model = nn.Conv2d(1, 3, 1)
     history = fit(model, None, (x, y), epochs=1, device="cpu", progress=False)
     assert history.records[0]["prediction"] > 0
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.bool])
+@pytest.mark.parametrize("learner", [None, LieAugmenter("vector", 3, output="invariant")])
+def test_labels_of_any_whole_type_are_validated_as_they_are_trained(
+    learner: LieAugmenter | None, kind: torch.dtype
+) -> None:
+    x, y = torch.randn(8, 3), torch.tensor([0, 1] * 4)
+    options: dict = {"epochs": 1, "lr": 1e-9, "device": "cpu", "progress": False}
+    model = nn.Linear(3, 2)
+    found = [
+        fit(model, learner, (x, labels), validation=(x, labels), **options).column("validation")
+        for labels in (y, y.to(kind))
+    ]
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_validation_labels_beyond_the_logits_are_named() -> None:
+    x, y = torch.randn(8, 3), torch.tensor([0, 1] * 4)
+    with pytest.raises(ValueError, match="labels from 0 to 2, and the model returns 2 logits"):
+        fit(nn.Linear(3, 2), None, (x, y), validation=(x, 2 * y), epochs=1, progress=False)
+
+
+@pytest.mark.parametrize("learner", [None, LieAugmenter("vector", 3, output="invariant")])
+def test_labels_that_do_not_count_are_refused_where_batches_are_cut(
+    learner: LieAugmenter | None,
+) -> None:
+    """A chunk of them alone would have no mean, and the others the wrong weight."""
+    x, y = torch.randn(8, 3), torch.tensor([0, 1, 1, 0, -100, -100, 1, 0])
+    options: dict = {"epochs": 1, "device": "cpu", "progress": False}
+    fit(nn.Linear(3, 2), learner, (x, y), **options)
+    with pytest.raises(ValueError, match=r"labels of -100.*Leave these samples out"):
+        fit(nn.Linear(3, 2), learner, (x, y), chunk=2, **options)
+
+
+def test_numbers_of_numpy_can_be_kept_in_a_checkpoint(tmp_path: Path) -> None:
+    def train(**options: object) -> None:
+        torch.manual_seed(0)
+        augmenter = LieAugmenter(
+            "vector",
+            2,
+            np.int64(1),  # pyright: ignore[reportArgumentType]
+            output="invariant",
+            n_views=np.int64(3),  # pyright: ignore[reportArgumentType]
+            n_factors=np.int64(2),  # pyright: ignore[reportArgumentType]
+        )
+        fit(
+            nn.Linear(2, 1),
+            augmenter,
+            ring(32),
+            epochs=np.int64(2),  # pyright: ignore[reportArgumentType]
+            batch_size=np.int64(8),  # pyright: ignore[reportArgumentType]
+            lr=np.float32(1e-3),  # pyright: ignore[reportArgumentType]
+            seed=np.int64(4),  # pyright: ignore[reportArgumentType]
+            average=np.float64(0.1),
+            run=RunFolder(tmp_path / "run"),
+            device="cpu",
+            progress=False,
+            **options,  # pyright: ignore[reportArgumentType]
+        )
+
+    train()
+    train(resume=True)
+    assert len(RunFolder(tmp_path / "run").metrics()) == 2
+
+
+def test_weights_of_numpy_become_pythons_own() -> None:
+    assert {type(value) for value in asdict(Objective(sparsity=np.float64(0.1))).values()} == {
+        float,
+        bool,
+    }
+
+
+@pytest.mark.parametrize("seed", [2**45, -(2**45)])
+def test_a_seed_that_is_too_large_is_answered_with_the_largest(seed: int) -> None:
+    with pytest.raises(ValueError, match=r"between -2\*\*43 and 2\*\*43"):
+        fit(nn.Linear(2, 1), None, ring(8), seed=seed, progress=False, device="cpu")
+    fit(nn.Linear(2, 1), None, ring(8), seed=seed // 4, epochs=1, progress=False, device="cpu")
+
+
+def test_labels_of_numpy_are_answered_with_how_to_give_them() -> None:
+    x, y = ring(8)
+    for data in ({"train": (x, y.numpy())}, {"train": (x, y), "validation": (x, y.numpy())}):
+        with pytest.raises(TypeError, match=r"is a ndarray; pass a tensor, torch\.as_tensor\(y\)"):
+            fit(nn.Linear(2, 1), None, **data, progress=False, device="cpu")  # pyright: ignore
+
+
+TURN, SCALING = catalogue.so(2), torch.eye(2)[None]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "name"),
+    [
+        ({}, {"mask": torch.tensor([[0, 1], [1, 0]])}, "basis.mask"),
+        ({"basis": TURN}, {"basis": SCALING}, "basis.generators"),
+        ({"basis": TURN}, {}, "basis.learned"),
+        ({"components": -TURN}, {"components": TURN}, "components"),
+        (
+            {"sampler": LearnableRange(1.0, 1)},
+            {"sampler": LearnableRange(1.0, 1, cap=3.0)},
+            "reach",
+        ),
+        (
+            {"sampler": Uniform(1.0, warmup_steps=4)},
+            {"sampler": Uniform(1.0, warmup_steps=4, warmup_start=0.5)},
+            "warmup_start",
+        ),
+        ({"warmup_steps": 4}, {"warmup_steps": 5}, "grows over 4 steps"),
+        ({"range": 1.0000001}, {"range": 1.0000002}, "range"),
+    ],
+)
+def test_a_run_does_not_go_on_with_an_augmenter_that_was_built_otherwise(
+    tmp_path: Path, then: dict, now: dict, name: str
+) -> None:
+    run = new_run(tmp_path / "run")
+    options: dict = {"epochs": 1, "progress": False, "run": run, "device": "cpu"}
+    # A state that both could take up, so that nothing else stops it.
+    common = {"objective": Objective(proximity=0.0)}
+    fit(*build(**(common | then)), ring(64), **options)
+    with pytest.raises(RunError, match=f"started with other settings .*{name}"):
+        fit(*build(**(common | now)), ring(64), resume=True, **options)
+    fit(*build(**(common | then)), ring(64), resume=True, **options)
+
+
+def test_a_direct_sum_does_not_go_on_as_another_one(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    x = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
+    moves, stays = VectorAction(2), InvariantAction()
+
+    def train(parts: list, **options: object) -> None:
+        augmenter = LieAugmenter(DirectSumAction(parts), output="invariant", n_views=2)
+        given: dict = {"epochs": 1, "progress": False, "run": run, "device": "cpu"} | options
+        fit(nn.Linear(4, 1), augmenter, (x, x[:, :1]), **given)
+
+    train([(moves, 2), (stays, 2)])
+    with pytest.raises(RunError, match=r"action\.built"):
+        train([(stays, 2), (moves, 2)], resume=True)
+
+
+def test_the_augmenter_that_was_pruned_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """In the same session, with the object at hand."""
+    run = new_run(tmp_path / "run")
+    model, augmenter = build()
+
+    def prune_and_stop(record: dict) -> None:
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+        augmenter.basis.mask[0, 0] = 0.0
+
+    options: dict = {"epochs": 3, "progress": False, "run": run, "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, augmenter, ring(64), on_epoch=prune_and_stop, **options)
+    assert len(fit(model, augmenter, ring(64), resume=True, **options).records) == 3
+    assert augmenter.basis.mask[0, 0] == 0

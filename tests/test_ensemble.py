@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,8 @@ from torch import nn
 from lieaugmenter import LieAugmenter, TrainingDiverged, fit
 from lieaugmenter.baselines.augerino import AugerinoPlus
 from lieaugmenter.data.dynamics import two_body
+from lieaugmenter.learning import ensemble
+from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.ensemble import fit_ensemble
 from lieaugmenter.learning.objective import PAPER_TWO_BODY
 from lieaugmenter.nets import CNN, MLP
@@ -141,3 +144,49 @@ def test_plain_training_lowers_the_prediction_loss() -> None:
 def test_plain_training_takes_the_labels_that_an_augmenter_takes(kind: torch.dtype) -> None:
     x, y = torch.randn(16, 2), (torch.arange(16) % 2).to(kind)
     fit(MLP((2,), (2,), hidden=(4,)), None, (x, y), epochs=1, device="cpu", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"epochs": -1}, ValueError, "epochs=-1.*all must be positive"),
+        ({"batch_size": 0}, ValueError, "batch_size=0.*all must be positive"),
+        ({"epochs": 2.5}, TypeError, r"epochs=2\.5: give a whole number"),
+        ({"seeds": (2**45,)}, ValueError, r"between -2\*\*43 and 2\*\*43"),
+        ({"train": (torch.zeros(4, 2), np.zeros(4))}, TypeError, r"torch\.as_tensor\(y\)"),
+    ],
+)
+def test_an_ensemble_refuses_what_fit_refuses(
+    options: dict, error: type[Exception], message: str
+) -> None:
+    given = {"train": (torch.randn(4, 2), torch.randn(4, 1)), "seeds": (0,)} | options
+    with pytest.raises(error, match=message):
+        fit_ensemble([nn.Linear(2, 1)], None, **given, progress=False, device="cpu")
+
+
+def test_all_members_share_one_copy_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Counted(TensorBatches):
+        def __init__(self, *args, **options) -> None:
+            made.append(self)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(ensemble, "TensorBatches", Counted)
+    x = torch.randn(16, 2)
+    models = [nn.Linear(2, 2) for _ in SEEDS]
+    fit_ensemble(models, None, (x, x), seeds=SEEDS, epochs=1, device="cpu", progress=False)
+    assert len(made) == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_data_that_do_not_fit_on_a_gpu_train_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, found = two_body(8, 2), []
+    for fits in (True, False):
+        monkeypatch.setattr("lieaugmenter.learning.batches._fits", lambda *_, fits=fits: fits)
+        models = networks(8)
+        augmenters = [by_hand() for _ in SEEDS]
+        data = (task.x_train, task.y_train)
+        fit_ensemble(models, augmenters, data, seeds=SEEDS, epochs=2, device="cuda", progress=False)
+        found.append(torch.cat([p.detach().flatten() for m in models for p in m.parameters()]))
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)

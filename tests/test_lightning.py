@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lieaugmenter import LieAugmenter, TrainingDiverged, fit
+from lieaugmenter.baselines.liegan import (
+    DISCRIMINATOR_RATE,
+    GENERATOR_RATE,
+    Discriminator,
+    LieGAN,
+)
 from lieaugmenter.nets import CNN, MLP
 
 pytest.importorskip("lightning", reason="needs: pip install 'lieaugmenter[lightning]'")
@@ -127,6 +136,14 @@ def test_validation_averages_the_prediction(tmp_path: Path) -> None:
     assert tested["test_averaged"] == pytest.approx(float(expected))
 
 
+def test_labels_of_32_bits_are_validated_as_they_are_trained(tmp_path: Path) -> None:
+    model, augmenter, x, y = images()
+    loader = tensor_loader(x, y.int(), batch_size=150)
+    done = trainer(tmp_path, 1)
+    done.fit(LieAugmenterModule(model, augmenter), loader, val_dataloaders=loader)
+    assert done.callback_metrics["validation"] > 0
+
+
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
     model, augmenter, x, y = vectors()
     whole = copy.deepcopy(model), copy.deepcopy(augmenter)
@@ -178,3 +195,62 @@ def test_an_unknown_schedule_is_answered_with_the_known_ones() -> None:
     model, augmenter, _, _ = vectors()
     with pytest.raises(ValueError, match="constant, cosine"):
         LieAugmenterModule(model, augmenter, schedule="linear")
+
+
+def test_generators_with_a_rate_of_their_own_learn_at_it(tmp_path: Path) -> None:
+    liegan = LieGAN("vector", 2, output="invariant")
+    x = torch.randn(32, 2)
+    module = LieAugmenterModule(Discriminator(2, 1), liegan, lr=DISCRIMINATOR_RATE)
+    done = trainer(tmp_path, 1, limit_train_batches=1)
+    rates: list[list[float]] = []
+    step = module.training_step
+
+    def watched(*args: Any) -> Any:
+        rates.append([group["lr"] for group in done.optimizers[0].param_groups])
+        return step(*args)
+
+    module.training_step = watched
+    done.fit(module, tensor_loader(x, x.norm(dim=1, keepdim=True)))
+    assert rates == [[pytest.approx(DISCRIMINATOR_RATE), pytest.approx(GENERATOR_RATE)]]
+
+
+def test_the_warm_up_counts_steps_of_the_optimiser_not_batches(tmp_path: Path) -> None:
+    """Nine batches in fours are three steps, the last of them of one batch."""
+    model, augmenter, x, y = vectors()
+    module = LieAugmenterModule(model, augmenter)
+    done = trainer(tmp_path, 1, accumulate_grad_batches=4)
+    done.fit(module, tensor_loader(x[:144], y[:144], batch_size=16))
+    assert done.global_step == augmenter.sampler.steps_taken == 3
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two processes saw of `lightning_cases`."""
+    folder = tmp_path_factory.mktemp("two")
+    script = str(Path(__file__).parent / "lightning_cases.py")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*launcher, "--nproc-per-node=2", script, str(folder)],
+        # Gloo, by the loopback alone: a machine without a network has no address of its own.
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [torch.load(folder / f"seen-{number}.pt") for number in (0, 1)]
+
+
+def test_processes_of_a_resumed_run_go_on_with_their_own_elements(
+    two_processes: list[dict[str, Any]],
+) -> None:
+    for seen in two_processes:
+        assert torch.equal(seen["rest"], seen["whole"][4:])
+    first, second = two_processes
+    assert not torch.isclose(first["rest"], second["rest"]).any()
+
+
+def test_logged_losses_are_means_over_processes(two_processes: list[dict[str, Any]]) -> None:
+    first, second = (seen["logged"] for seen in two_processes)
+    assert {"prediction", "validation", "validation_averaged"} <= set(first)
+    assert first == second

@@ -118,8 +118,31 @@ def test_what_goes_further_adds_nothing_to_the_state() -> None:
 def test_without_generators_the_prediction_is_direct() -> None:
     augmenter = LieAugmenter("vector", 2, output="invariant", basis=torch.zeros(0, 2, 2))
     model, data = Predictor(Radius(0.3), augmenter), samples()
-    assert model.choose_inference(*data, further=True)[0] in ("averaged", "direct")
-    assert model.reach == {}
+    assert model.choose_inference(*data, further=True)[0] == "direct"
+    assert (model.reach, model.views) == ({}, 0)
+
+
+def test_averaging_is_reconsidered_where_it_was_left_before() -> None:
+    x, radius = samples()
+    model = predictor(0.3)
+    # What the network says, error and all, is best met without averaging.
+    assert model.choose_inference(x, model.network(x))[0] == "direct"
+    assert model.views == 0
+    way, loss = model.choose_inference(x, radius)
+    assert (way, loss) == predictor(0.3).choose_inference(x, radius)
+    assert way == "averaged"
+    assert model.views == 32
+    model.choose_inference(x, model.network(x))
+    assert model.choose_inference(x, radius, further=True)[0] == "further"
+    assert model.views == 32
+
+
+def test_a_number_of_views_that_was_given_is_the_one_that_is_chosen() -> None:
+    x, radius = samples()
+    model = Predictor(Radius(0.3), predictor(0.3).augmenter, views=64)
+    model.choose_inference(x, model.network(x))
+    model.choose_inference(x, radius)
+    assert model.views == 64
 
 
 def test_a_wide_range_goes_only_as_far_as_elements_can() -> None:
@@ -165,3 +188,11 @@ def test_an_averaged_prediction_is_not_traced() -> None:
     model, (x, _) = predictor(0.3), samples()
     with pytest.raises(RuntimeError, match="would draw other elements at every call"):
         torch.jit.trace(model, x)
+
+
+def test_a_classifier_has_the_same_loss_for_labels_of_any_whole_type() -> None:
+    augmenter = LieAugmenter("vector", 2, output="invariant", basis=TURN_AND_SCALING)
+    model, (x, y) = Predictor(nn.Linear(2, 2), augmenter, classes=2), samples()
+    classes = (y[:, 0] > 1).long()
+    for kind in (torch.int32, torch.uint8, torch.bool):
+        assert model.loss(x, classes.to(kind)) == model.loss(x, classes)

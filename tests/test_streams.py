@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 from lieaugmenter import (
     InvariantAction,
@@ -170,6 +170,49 @@ def test_hashes_are_uniform_also_for_whole_numbers() -> None:
     counts = np.bincount((keys >> np.uint64(60)).astype(int), minlength=16)
     assert np.abs(counts - 625).max() < 5 * 625**0.5
     assert abs(int((keys & np.uint64(1)).sum()) - 5000) < 5 * 50
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_numbers_in_half_precision_have_hashes_of_their_own(kind: torch.dtype) -> None:
+    """All of them below 1, whose whole part is 0."""
+    x = torch.linspace(0, 0.99, 50).to(kind).unique()
+    assert len(set(hashes(x[:, None], torch.zeros(len(x))).tolist())) == len(x)
+    assert len(set(hashes(torch.zeros(len(x), 1), x.requires_grad_()).tolist())) == len(x)
+
+
+class Read(Dataset[tuple[Tensor, Tensor]]):
+    """Twenty pairs that count how often they are read."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        self.times += 1
+        return torch.full((2,), float(index)), torch.tensor([float(index)])
+
+
+def test_a_dataset_with_a_length_is_not_read_to_be_counted() -> None:
+    data = Read()
+    fit(nn.Linear(2, 1), None, data, epochs=1, lr=1e-6, device="cpu", progress=False)
+    assert data.times == 20
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 8},
+        {"batch_size": 8, "drop_last": True},
+        {"batch_size": 8, "sampler": RandomSampler(range(20), num_samples=7)},
+        {"batch_sampler": [[0, 1], [2, 3, 4]]},
+    ],
+)
+def test_a_loader_counts_the_samples_that_it_gives(options: dict) -> None:
+    stream = as_stream(DataLoader(Read(), **options))
+    assert stream is not None
+    assert stream.count == sum(len(y) for _, y in stream.pieces())
 
 
 def test_parts_of_a_stream_are_disjoint_and_complete() -> None:

@@ -8,6 +8,7 @@ normalisation, and the coefficients are normal. Neither has a loss on the origin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,7 +19,7 @@ from lieaugmenter.actions import Action
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
 from lieaugmenter.baselines.liegan import UnnormalisedBasis, mean_cosine
 from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask, make_action
-from lieaugmenter.learning.averaging import shaped_like
+from lieaugmenter.learning.labels import matched
 from lieaugmenter.learning.objective import Objective, alignment, prediction_loss
 from lieaugmenter.lie.catalogue import lift, scaling, sl, so, translations
 from lieaugmenter.lie.elements import Elements
@@ -113,10 +114,8 @@ class AugerinoPlus(LieAugmenter):
         elements, moved, target = _one_view(self, x, y, generator)
 
         def terms_of(predictions: Tensor) -> Float[Tensor, " terms"]:
-            if y.is_floating_point():
-                predictions = shaped_like(predictions, target)
             values = {
-                "prediction": prediction_loss(predictions, target),
+                "prediction": prediction_loss(*matched(predictions, target)),
                 "similarity": mean_cosine(self.action.moving(x), self.action.moving(moved)),
                 "alignment": alignment(elements.basis),
             }
@@ -215,7 +214,12 @@ class Augerino(LieAugmenter):
             objective=Objective(absolute=absolute).losses_only(),
         )
         self._terms = ["prediction", "narrowness"]
+        self.reward = float(reward)
         self.term_weights = torch.tensor([1.0, reward])
+
+    @property
+    def construction(self) -> dict[str, Any]:
+        return {**super().construction, "reward": self.reward}
 
     @property
     def widths(self) -> Float[Tensor, " c"]:
@@ -229,12 +233,11 @@ class Augerino(LieAugmenter):
         _, moved, target = _one_view(self, x, y, generator)
 
         def terms_of(predictions: Tensor) -> Float[Tensor, " terms"]:
-            if y.is_floating_point():
-                predictions = shaped_like(predictions, target)
             assert isinstance(self.sampler, Widths)
             widths = self.sampler.learned()
             narrow = -(widths.square() * (widths < _WIDEST)).sum()
-            error = prediction_loss(predictions, target, absolute=self.objective.absolute)
+            pair = matched(predictions, target)
+            error = prediction_loss(*pair, absolute=self.objective.absolute)
             return torch.stack([error, narrow])
 
         return moved, terms_of

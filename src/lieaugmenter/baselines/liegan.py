@@ -18,7 +18,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similar
 
 from lieaugmenter.actions import Action
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
-from lieaugmenter.learning.augmenter import LieAugmenter, as_loss, joint_mask, make_action
+from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask, make_action
 from lieaugmenter.learning.objective import Loss, Objective, alignment
 from lieaugmenter.lie.basis import GeneratorBasis
 from lieaugmenter.lie.samplers import Normal, Sampler
@@ -239,12 +239,18 @@ class LieGAN(LieAugmenter):
             basis=basis,
             objective=Objective(similarity=similarity),
         )
-        self.spectral, self.rate = spectral, rate
+        self.spectral, self.rate, self.correlation = spectral, float(rate), float(correlation)
         weights = {"discriminator": 1.0, "generator": 1.0, "similarity": similarity}
         if n_generators > 1:
             weights["alignment"] = correlation * action.dim
         self._terms = [name for name, weight in weights.items() if weight]
         self.term_weights = torch.tensor([weights[name] for name in self._terms])
+        self._weigh()
+
+    @property
+    def construction(self) -> dict[str, Any]:
+        own = {"spectral": self.spectral, "rate": self.rate, "correlation": self.correlation}
+        return {**super().construction, **own}
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
@@ -267,10 +273,7 @@ class LieGAN(LieAugmenter):
         x, y, generator
             As for `LieAugmenter.loss`.
         """
-        self.action.check(x, "x")
-        y = self._check_labels(y, batch_size(x))
-        terms = self._game(model, x, y, generator)
-        return as_loss(torch.dot(terms, self.term_weights), self._terms, terms)
+        return self._weighed(self._game(model, x, self.begin(x, y), generator))
 
     def _game(
         self, model: Callable[[Any], Tensor], x: Batch, y: Tensor, generator: torch.Generator | None

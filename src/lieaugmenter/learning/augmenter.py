@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property, partial
+from numbers import Integral
 from typing import Any, cast
 
 import torch
@@ -21,6 +23,7 @@ from lieaugmenter.actions import (
 )
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.learning import vector_kernels, vector_step
+from lieaugmenter.learning.arguments import whole_number
 from lieaugmenter.learning.averaging import (
     averaged,
     call,
@@ -28,6 +31,7 @@ from lieaugmenter.learning.averaging import (
     in_chunks,
     shaped_like,
 )
+from lieaugmenter.learning.labels import check_all_count, check_labels
 from lieaugmenter.learning.objective import Loss, Objective, Parts
 from lieaugmenter.lie import kernels
 from lieaugmenter.lie.basis import GeneratorBasis, block_mask
@@ -35,12 +39,11 @@ from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.exponential import LARGEST_SERIES
 from lieaugmenter.lie.samplers import LearnableRange, Sampler, make_sampler
 from lieaugmenter.nets.mode import evaluating
+from lieaugmenter.runs import digest_of
 
 # The terms of `vector_step`, in its order.
 _VECTOR_TERMS = ("prediction", "equivariance", "similarity", "sparsity")
 _NON_TRIVIALITY = ("similarity", "proximity")
-# What torch's cross-entropy does not count.
-_NO_LABEL = -100
 # Beyond this coefficient views look no less like the originals: a rotation has come round.
 _FAR = 5.0
 # Beyond this range elements mean nothing, and the series of one generator would take for ever.
@@ -170,12 +173,13 @@ class LieAugmenter(nn.Module):
         nimble: bool = False,
     ) -> None:
         super().__init__()
+        n_views, n_factors = whole_number("n_views", n_views), whole_number("n_factors", n_factors)
         if not (1 <= n_views <= _MOST_VIEWS and n_factors >= 1):
             raise ValueError(
                 f"n_views={n_views}, n_factors={n_factors}: both must be at least 1, and at most "
                 f"{_MOST_VIEWS} views"
             )
-        if not isinstance(n_generators, int):
+        if not isinstance(n_generators, Integral):
             raise ValueError(f"n_generators={n_generators!r}: give a whole number of at least 1")
         self.action = make_action(action, dim)
         self.output = make_output(output, self.action)
@@ -188,7 +192,7 @@ class LieAugmenter(nn.Module):
             )
         if basis is None:
             basis = GeneratorBasis(
-                n_generators,
+                int(n_generators),
                 self.action.dim,
                 space_dim=self.action.space_dim,
                 mask=joint_mask(self.action, mask, blocks),
@@ -256,6 +260,33 @@ class LieAugmenter(nn.Module):
     def terms(self) -> list[str]:
         """Names of the active terms of the objective."""
         return list(self._terms)
+
+    @property
+    def construction(self) -> dict[str, Any]:
+        """What it was built with, which training leaves as it is: a run goes on only with the same.
+
+        Of tensors a digest. How learned generators began is no part of it.
+        """
+        basis, sampler = self.basis, self.sampler
+        return {
+            "augmenter": type(self).__name__,
+            "action": type(self.action).__name__,
+            "action.built": str(self.action),
+            "output": type(self.output).__name__,
+            "output.built": str(self.output),
+            "n_views": self.n_views,
+            "n_factors": self.n_factors,
+            "components": None if self.components is None else _digest(self.components),
+            "basis.learned": basis.learnable,
+            # The mask of a fixed basis follows from its generators.
+            "basis.mask": _digest(basis.first_mask) if basis.learnable else None,
+            "basis.generators": None if basis.learnable else _digest(basis.raw),
+            "sampler": str(sampler),
+            "sampler.range": sampler.range,
+            "sampler.reach": float(sampler.reach),
+            "sampler.warmup_start": float(sampler.warmup_start),
+            **{f"objective.{name}": value for name, value in asdict(self.objective).items()},
+        }
 
     def sample(
         self, batch: int, views: int | None = None, generator: torch.Generator | None = None
@@ -368,6 +399,7 @@ class LieAugmenter(nn.Module):
         ...     share.backward()
         """
         y = self.begin(x, y)
+        check_all_count(y)
         n, rng = batch_size(x), _RandomSource(generator, self.term_weights.device)
         start = rng.state()
         for first in range(0, n, size):
@@ -860,26 +892,15 @@ def _check_logits(prediction: Tensor) -> None:
         )
 
 
-def check_labels(logits: Tensor, y: Tensor) -> None:
-    """Refuse labels for which there is no logit; not on a GPU, which would have to be waited for.
-
-    Those that cross-entropy leaves out, -100, are no labels.
-    """
-    if y.is_cuda or logits.ndim < 2:
-        return
-    labels = y[y != _NO_LABEL]
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
-        raise ValueError(
-            f"y holds labels from {int(labels.min())} to {int(labels.max())}, and the model "
-            f"returns {logits.shape[1]} logits, for labels from 0 to {logits.shape[1] - 1}"
-        )
-
-
 def as_loss(total: Tensor, names: list[str], terms: Tensor) -> Loss:
     """A scalar loss that carries its unweighted terms."""
     loss = cast(Loss, total)
     loss.parts = Parts(names, terms.detach())
     return loss
+
+
+def _digest(tensor: Tensor) -> str:
+    return digest_of({"": tensor})[:12]
 
 
 def _alike(x: Batch, y: Tensor, raw: Tensor) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from copy import copy
+from typing import Any, Protocol, Self
 
 import torch
 from jaxtyping import Int
@@ -66,6 +67,12 @@ class TensorBatches:
         self.size = min(size, n)
         self.seed = seed
         self.device = device
+
+    def reseeded(self, seed: int) -> Self:
+        """The same samples, not copied, in the order of another seed."""
+        other = copy(self)
+        other.seed = seed
+        return other
 
     def __len__(self) -> int:
         return -(-len(self.y) // self.size)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import count
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
 from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.labels import check_all_count
 from lieaugmenter.learning.objective import Loss
 from lieaugmenter.learning.streams import hashes
 from lieaugmenter.learning.unaugmented import Unaugmented
@@ -90,7 +92,7 @@ class SharedLoss:
         self._checked = False
 
     def __call__(
-        self, x: Batch, y: Tensor, chunk: int | None = None
+        self, x: Batch, y: Tensor, chunk: int | None = None, *, step: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The losses to descend from in this process, and their terms, without gradient.
 
@@ -103,27 +105,30 @@ class SharedLoss:
             A batch, the same in all processes.
         chunk
             Samples for one loss; all that are this process's unless given.
+        step
+            Of training: what the network draws itself, for dropout say, differs from step to step.
         """
         if not self._checked:
             _check_same_batch(x, y)
             self._checked = True
+        check_all_count(y)
         n = batch_size(x)
         rows, weight = rows_of_process(n)
         own, labels = map_tensors(lambda t: t[rows], x), y[rows]
         size = len(labels) if chunk is None else min(chunk, len(labels))
         with self.augmenter.part_of(rows.start, n):
-            losses = self._losses(own, labels, size)
+            losses = self._losses(own, labels, size, step)
             for first in range(0, len(labels), size):
                 last = first + size >= len(labels)
                 with nullcontext() if last else self.joint.no_sync():
                     loss = self.joint(losses)
                     yield loss * weight, loss.parts.values_tensor * weight
 
-    def _losses(self, x: Batch, y: Tensor, size: int) -> Iterator[Loss]:
+    def _losses(self, x: Batch, y: Tensor, size: int, step: int) -> Iterator[Loss]:
         number = count()
 
         def model(batch: Batch) -> Tensor:
-            with _own_randomness(self.augmenter.term_weights.device, next(number)):
+            with _own_randomness(self.augmenter.term_weights.device, step, next(number)):
                 return self.predict(batch)
 
         if size < len(y):
@@ -144,16 +149,18 @@ class _Joint(nn.Module):
 
 
 @contextmanager
-def _own_randomness(device: torch.device, call: int) -> Iterator[None]:
-    """Let a network draw numbers of its own in each process and call of a step, for dropout say.
+def _own_randomness(device: torch.device, step: int, call: int) -> Iterator[None]:
+    """Let a network draw numbers of its own in each process, step and call of a step.
 
     The state that all processes share goes on as if nothing had been drawn: the elements of the
-    next step come from it.
+    next step come from it. It may stand still from step to step, where there are no elements or
+    a GPU draws them, so that the number of the step has to count.
     """
     devices = [torch.cuda.current_device()] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        own = process_number() + process_count() * call
-        torch.manual_seed(int(torch.randint(2**62, ())) + own)
+        shared = int(torch.randint(2**62, ()))
+        own = np.random.SeedSequence((shared, step, call, process_number()))
+        torch.manual_seed(int(own.generate_state(1, np.uint64)[0]))
         yield
 
 

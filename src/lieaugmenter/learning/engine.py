@@ -7,8 +7,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
-from numbers import Integral
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -18,6 +16,12 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from lieaugmenter.actions.base import Batch, tensors_of
+from lieaugmenter.learning.arguments import (
+    check_pair,
+    check_schedule,
+    length_of_training,
+    seed_of_training,
+)
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.batches import Batches, LoaderBatches, StreamBatches, TensorBatches
 from lieaugmenter.learning.devices import (
@@ -27,7 +31,7 @@ from lieaugmenter.learning.devices import (
     pick_device,
 )
 from lieaugmenter.learning.distributed import SharedLoss
-from lieaugmenter.learning.optimizer import SCHEDULES, make_optimizer, trainable
+from lieaugmenter.learning.optimizer import make_optimizer, trainable
 from lieaugmenter.learning.progress import TextProgress
 from lieaugmenter.learning.streams import Stream, as_stream
 from lieaugmenter.learning.trainer import History, Trainer
@@ -163,19 +167,15 @@ def fit(
     """
     if precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}; choose from {', '.join(PRECISIONS)}")
-    if schedule not in SCHEDULES:
-        raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
+    check_schedule(schedule)
     if on_non_finite not in NON_FINITE:
         raise ValueError(
             f"unknown on_non_finite {on_non_finite!r}; choose from {', '.join(NON_FINITE)}"
         )
-    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
-        if not isinstance(value, Integral):
-            raise TypeError(f"{name}={value!r}: give a whole number")
+    epochs, batch_size, lr = length_of_training(epochs, batch_size, lr)
+    seed, average = seed_of_training(seed), float(average)
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk={chunk}: at least one sample is needed at a time")
-    if epochs < 1 or batch_size < 1 or not lr > 0:
-        raise ValueError(f"epochs={epochs}, batch_size={batch_size}, lr={lr}: all must be positive")
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model is a {type(model).__name__}; fit trains an nn.Module (wrap a function in one)"
@@ -189,6 +189,8 @@ def fit(
             others = ", a DataLoader, a Dataset or a Stream of them" if name == "train" else ""
             kinds = f"a pair (x, y) of tensors{others}"
             raise TypeError(f"{name} is a {type(data).__name__}; expected {kinds}")
+        if pair:
+            check_pair(name, data)
     if isinstance(optimizer, Optimizer):
         raise TypeError(
             f"optimizer is an {type(optimizer).__name__}; give a function that makes one of "
@@ -247,7 +249,7 @@ def fit(
                 "optimizer": type(made).__name__,
                 "on_non_finite": on_non_finite,
                 "average": average,
-                **_described(learner),
+                **learner.construction,
                 **_data_of(batches),
             }
         if compile:
@@ -294,21 +296,6 @@ def _batches(train: Any, batch_size: int, seed: int, device: torch.device) -> Ba
         return StreamBatches(stream, batch_size, seed=seed, device=device)
     x, y = train
     return TensorBatches(x, y, batch_size, seed=seed, device=device)
-
-
-def _described(learner: LieAugmenter | Unaugmented) -> dict[str, Any]:
-    """The settings of an augmenter that its state does not hold."""
-    if isinstance(learner, Unaugmented):
-        return {"augmenter": None, "objective.absolute": learner.objective.absolute}
-    return {
-        "augmenter": type(learner).__name__,
-        "action": type(learner.action).__name__,
-        "output": type(learner.output).__name__,
-        "n_views": learner.n_views,
-        "n_factors": learner.n_factors,
-        "sampler": str(learner.sampler),
-        **{f"objective.{name}": value for name, value in asdict(learner.objective).items()},
-    }
 
 
 def _data_of(batches: Batches) -> dict[str, Any]:

@@ -20,12 +20,17 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.optim import Optimizer
 
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
+from lieaugmenter.learning.arguments import (
+    check_pair,
+    check_schedule,
+    length_of_training,
+    seed_of_training,
+)
 from lieaugmenter.learning.augmenter import LieAugmenter, prepare_by_kernels
 from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.captured import CapturedStep
 from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.learning.optimizer import (
-    SCHEDULES,
     make_optimizer,
     optimizer_tensors,
     rate_at,
@@ -85,13 +90,16 @@ def fit_ensemble(
             f"{len(models)} models, {len(learners)} augmenters, {len(seeds)} seeds: an ensemble "
             f"needs one of each for every member"
         )
-    if schedule not in SCHEDULES:
-        raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
+    check_schedule(schedule)
+    epochs, batch_size, lr = length_of_training(epochs, batch_size, lr)
+    seeds = [seed_of_training(seed) for seed in seeds]
+    check_pair("train", train)
     _check_alike(models)
     where = pick_device(device)
-    batches = [TensorBatches(*train, batch_size, seed=seed, device=where) for seed in seeds]
-    stack = _Stack(models, learners, seeds, (batches[0].x, batches[0].y), where, lr)
-    total = epochs * len(batches[0])
+    first = TensorBatches(*train, batch_size, seed=seeds[0], device=where)
+    batches = [first.reseeded(seed) for seed in seeds]
+    stack = _Stack(models, learners, seeds, (first.x, first.y), where, lr)
+    total = epochs * len(first)
     bar = TextProgress(total) if progress else None
     histories = [History() for _ in seeds]
     try:
@@ -99,8 +107,8 @@ def fit_ensemble(
             started = time.monotonic()
             terms: list[Tensor] = []
             orders = torch.stack([own.order(epoch) for own in batches])
-            for chosen in orders.split(batches[0].size, dim=1):
-                done = epoch * len(batches[0]) + len(terms)
+            for chosen in orders.split(first.size, dim=1):
+                done = epoch * len(first) + len(terms)
                 set_rate(stack.optimizer, rate_at(done / total, lr, schedule))
                 terms.append(stack.step(chosen, capture=capture))
             means = torch.stack(terms).mean(0).cpu().double()
@@ -116,7 +124,7 @@ def fit_ensemble(
                 record["range"] = float(learners[member].sampler.ranges().max())
                 history.records.append({**record, "seconds": seconds})
             if bar is not None:
-                bar.update((epoch + 1) * len(batches[0]), _shown(histories))
+                bar.update((epoch + 1) * len(first), _shown(histories))
     finally:
         if bar is not None:
             bar.close()
@@ -153,7 +161,8 @@ class _Stack:
 
     def step(self, chosen: Int[Tensor, "members batch"], *, capture: bool) -> Tensor:
         """One step of all members, each on the samples chosen for it; the terms, (S, terms)."""
-        if not capture or self.device.type != "cuda":
+        # Data that do not fit on the device come batch by batch, which no graph can record.
+        if not (capture and self.y.is_cuda):
             return self._step(chosen)
         if self.graph is None:
             self.graph = CapturedStep(self._step, (chosen,), self._state, self.generators)
@@ -167,7 +176,8 @@ class _Stack:
 
     def _step(self, chosen: Int[Tensor, "members batch"]) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
-        x, y = map_tensors(lambda t: t[chosen], self.x), self.y[chosen]
+        x = map_tensors(lambda t: t[chosen].to(self.device), self.x)
+        y = self.y[chosen].to(self.device)
         joined, finish = _prepare_members(self.learners, x, y, self.generators)
         losses, terms = finish(vmap(self._call)(self.parameters, self.buffers, joined))
         # A member's loss depends on its own weights alone, so one sum serves all.

@@ -8,6 +8,7 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,13 +17,15 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
+from lieaugmenter.learning.arguments import check_schedule
 from lieaugmenter.learning.augmenter import LieAugmenter
-from lieaugmenter.learning.averaging import shaped_like
 from lieaugmenter.learning.batches import TensorBatches
 from lieaugmenter.learning.checkpoint import lay_out_like_parameters
+from lieaugmenter.learning.labels import matched
 from lieaugmenter.learning.objective import Loss, prediction_loss
-from lieaugmenter.learning.optimizer import SCHEDULES, make_optimizer, rate_at, trainable
+from lieaugmenter.learning.optimizer import make_optimizer, rate_at, set_rate, trainable
 from lieaugmenter.learning.trainer import TrainingDiverged
+from lieaugmenter.nets.mode import evaluating
 
 try:
     from lightning import LightningModule
@@ -72,8 +75,7 @@ class LieAugmenterModule(LightningModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if schedule not in SCHEDULES:
-            raise ValueError(f"unknown schedule {schedule!r}; choose from {', '.join(SCHEDULES)}")
+        check_schedule(schedule)
         self.save_hyperparameters(ignore=["model", "augmenter"])
         self.model = model
         self.augmenter = augmenter
@@ -82,8 +84,8 @@ class LieAugmenterModule(LightningModule):
         self.views = augmenter.n_views if views is None else views
         self.seed = seed
         self._rng: torch.Generator | None = None
-        # Of a checkpoint that was loaded before the generator's device was known.
-        self._rng_state: Tensor | None = None
+        # Of a checkpoint that was loaded before the generator's device was known: of all processes.
+        self._rng_states: Tensor | None = None
 
     def forward(self, x: Batch) -> Tensor:
         """The averaged prediction, or with ``views=0`` the direct one."""
@@ -93,6 +95,7 @@ class LieAugmenterModule(LightningModule):
         groups = [trainable(self.model)]
         groups.append(trainable(self.augmenter, **self.augmenter.optimizer_options))
         optimizer = make_optimizer(groups, self.lr, torch.device("cpu"))
+        set_rate(optimizer, self.lr)  # each group's own, which the schedule multiplies
         steps = max(1, int(self.trainer.estimated_stepping_batches))
         scheduler = LambdaLR(
             optimizer, lambda step: rate_at(min(step / steps, 1.0), 1.0, self.schedule)
@@ -107,15 +110,21 @@ class LieAugmenterModule(LightningModule):
         for optimizer in self.trainer.optimizers:
             lay_out_like_parameters(optimizer)
         self._rng = torch.Generator(device=self.device).manual_seed(self.seed + self.global_rank)
-        if self._rng_state is not None:
-            self._rng.set_state(self._rng_state.cpu())
-            self._rng_state = None
+        # A process that the run did not have before begins with its seed.
+        if self._rng_states is not None and self.global_rank < len(self._rng_states):
+            # A copy: torch crashes on a state that is a row of a larger tensor.
+            self._rng.set_state(self._rng_states[self.global_rank].cpu().clone())
+        self._rng_states = None
 
     def training_step(self, batch: tuple[Batch, Tensor], batch_idx: int) -> Loss:
         x, y = batch
-        loss = self.augmenter.loss(self.model, x, y, self._rng)
-        # One weight for every step, as the engine's means have it.
-        self.log_dict(dict(loss.parts), on_step=False, on_epoch=True, batch_size=1)
+        # The warm-up counts steps of the optimiser, for which several batches may be added up.
+        counted = batch_idx % self.trainer.accumulate_grad_batches == 0
+        with nullcontext() if counted else evaluating(self.augmenter):
+            loss = self.augmenter.loss(self.model, x, y, self._rng)
+        # One weight for every step, as the engine's means have it. Of all processes, so that all
+        # stop where one has a term that is not finite.
+        self.log_dict(dict(loss.parts), on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
         return loss
 
     def on_train_epoch_end(self) -> None:
@@ -139,23 +148,25 @@ class LieAugmenterModule(LightningModule):
         """Of the direct and of the averaged prediction."""
         x, y = batch
         n = batch_size(x)
-        self.log(name, self._loss(self.model(x), y), batch_size=n)
-        self.log(f"{name}_averaged", self._loss(self(x), y), batch_size=n)
+        losses = {name: self._loss(self.model(x), y), f"{name}_averaged": self._loss(self(x), y)}
+        self.log_dict(losses, batch_size=n, sync_dist=True)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self(batch[0] if isinstance(batch, tuple | list) else batch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        # All processes come here, though only the first one writes.
         if self._rng is not None:
-            checkpoint["elements_rng"] = self._rng.get_state()
+            states = self.all_gather(self._rng.get_state())
+            checkpoint["elements_rng"] = torch.atleast_2d(states).cpu()  # pyright: ignore[reportArgumentType]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self._rng_state = checkpoint.get("elements_rng")
+        if "elements_rng" in checkpoint:
+            self._rng_states = torch.atleast_2d(checkpoint["elements_rng"])
 
     def _loss(self, prediction: Tensor, y: Tensor) -> Tensor:
-        if y.is_floating_point():
-            prediction = shaped_like(prediction, y)
-        return prediction_loss(prediction, y, absolute=self.augmenter.objective.absolute)
+        absolute = self.augmenter.objective.absolute
+        return prediction_loss(*matched(prediction, y), absolute=absolute)
 
 
 def tensor_loader(

@@ -205,6 +205,9 @@ class Objective:
             value = getattr(self, field.name)
             if not value >= 0:
                 raise ValueError(f"{field.name}={value}: weights must not be negative")
+            # Python's own, which a checkpoint can hold.
+            own = bool(value) if field.name == "absolute" else float(value)
+            object.__setattr__(self, field.name, own)
 
     @property
     def by_hand(self) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Batch, map_tensors
 from lieaugmenter.learning.augmenter import LARGEST_REACH, LieAugmenter
+from lieaugmenter.learning.labels import matched
 from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.lie.samplers import IntegerGrid, Uniform
 
@@ -77,8 +78,9 @@ class Predictor(nn.Module):
         self.augmenter = augmenter
         self.x_scale = x_scale
         self.classes = classes
-        usual = augmenter.n_views if len(augmenter.generators) else 0
-        self.views = usual if views is None else views
+        # Of an average, whether or not predictions are averaged at present.
+        self._usual_views = (views or augmenter.n_views) if len(augmenter.generators) else 0
+        self.views = self._usual_views if views is None else views
         self.register_buffer("y_scale", torch.as_tensor(y_scale, dtype=torch.float32))
         self.register_buffer("y_shift", torch.as_tensor(y_shift, dtype=torch.float32))
         self.reach: dict[int, float] = {}
@@ -114,10 +116,10 @@ class Predictor(nn.Module):
     @torch.no_grad()
     def loss(self, x: Batch, y: Tensor, views: int | None = None) -> float:
         """Mean squared or absolute error, or negative log-likelihood, in the data's units."""
-        prediction = self.predict(x, views=views)
+        prediction, y = matched(self.predict(x, views=views), y.cpu())
         if self.classes:
-            return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y.cpu()))
-        error = prediction.reshape(y.shape) - y.cpu()
+            return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y))
+        error = prediction - y
         return float(error.abs().mean() if self.absolute else error.square().mean())
 
     @property
@@ -179,7 +181,7 @@ class Predictor(nn.Module):
     def choose_inference(
         self, x: Batch, y: Tensor, plain: nn.Module | None = None, *, further: bool = False
     ) -> tuple[str, float]:
-        """Predict from now on in the way that does best on these data.
+        """Predict from now on in the way that does best on these data, whatever it was before.
 
         Parameters
         ----------
@@ -196,23 +198,25 @@ class Predictor(nn.Module):
         Returns
         -------
         tuple
-            ``"averaged"``, ``"direct"``, ``"further"`` or ``"plain"``, and its loss.
+            ``"averaged"``, ``"direct"``, ``"further"`` or ``"plain"``, and its loss. Without
+            generators there is nothing to average over.
         """
         self.go_further({})
-        losses = {"averaged": self.loss(x, y), "direct": self.loss(x, y, views=0)}
-        asked = further and len(self.augmenter.generators)
-        reach = self._best_reach(*_first(x, y, _COMPARED)) if asked else {}
+        usual, losses = self._usual_views, dict[str, float]()
+        if usual:
+            losses["averaged"] = self.loss(x, y, views=usual)
+        losses["direct"] = self.loss(x, y, views=0)
+        reach = self._best_reach(*_first(x, y, _COMPARED)) if further and usual else {}
         if reach:
             self.go_further(reach)
-            losses["further"] = self.loss(x, y)
+            losses["further"] = self.loss(x, y, views=usual)
             self.go_further({})
         if plain is not None:
             own, self.network = self.network, plain
             losses["plain"] = self.loss(x, y, views=0)
             self.network = own
         best = min(losses, key=lambda way: _or_never(losses[way]))
-        if best in ("direct", "plain"):
-            self.views = 0
+        self.views = usual if best in ("averaged", "further") else 0
         if best == "further":
             self.go_further(reach)
         if best == "plain" and plain is not None:
@@ -224,7 +228,7 @@ class Predictor(nn.Module):
 
         def loss(reach: Mapping[int, float]) -> float:
             self.go_further(reach)
-            return _or_never(self.loss(x, y))
+            return _or_never(self.loss(x, y, views=self._usual_views))
 
         alone = []
         for number, axis in enumerate(self.axes()):

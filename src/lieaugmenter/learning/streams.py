@@ -8,7 +8,7 @@ both sides.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
@@ -92,6 +92,15 @@ class LoaderStream(Stream):
         for item in self.loader:
             yield pair(item)
 
+    @cached_property
+    def count(self) -> int:
+        """Number of samples: of those that are drawn one by one, as many as the sampler says."""
+        loader = self.loader
+        one_by_one = loader.batch_size is not None and not loader.drop_last
+        if one_by_one and isinstance(loader.sampler, Sized):
+            return len(loader.sampler)
+        return super().count
+
 
 def as_stream(data: object) -> Stream | None:
     """Streams, DataLoaders and Datasets of pairs as a stream; None for anything else."""
@@ -140,7 +149,10 @@ def hashes(x: Batch, y: Tensor, seed: int = 0) -> np.ndarray:
     """
     total = np.full(len(y), seed % 2**64, dtype=np.uint64)
     for number, tensor in enumerate([*tensors_of(x), y]):
-        words = np.ascontiguousarray(tensor.detach().cpu().numpy().reshape(len(y), -1))
+        values = tensor.detach()
+        if values.is_floating_point() and values.element_size() == 2:
+            values = values.view(torch.int16)  # their bits: NumPy has no bfloat16
+        words = np.ascontiguousarray(values.cpu().numpy().reshape(len(y), -1))
         words = words.view(np.uint32) if words.itemsize % 4 == 0 else words.astype(np.uint32)
         total = _mixed(total + words.astype(np.uint64) @ _multipliers(words.shape[1], number))
     return total

@@ -22,6 +22,7 @@ from lieaugmenter.learning.batches import Batches
 from lieaugmenter.learning.captured import CapturedStep
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
 from lieaugmenter.learning.distributed import SharedLoss
+from lieaugmenter.learning.labels import matched
 from lieaugmenter.learning.objective import prediction_loss
 from lieaugmenter.learning.optimizer import optimizer_tensors, rate_at, set_rate
 from lieaugmenter.learning.progress import TextProgress
@@ -242,7 +243,8 @@ class Trainer:
     def _shares(self, x: Batch, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The losses of chunks of a batch, of those that are this process's, and their terms."""
         if self.shared is not None:
-            yield from self.shared(x, y, self.chunk)
+            step = self.epoch * len(self.batches) + self.step
+            yield from self.shared(x, y, self.chunk, step=step)
         else:
             assert self.chunk is not None  # _gradients has looked
             for loss in self.augmenter.loss_in_chunks(self.predict, x, y, self.chunk):
@@ -417,9 +419,8 @@ class Trainer:
             1024,
         )
         self.model.train()
-        y = y.to(self.device)
-        shaped = predictions.reshape(y.shape) if y.is_floating_point() else predictions
-        return float(prediction_loss(shaped, y, absolute=self.augmenter.objective.absolute))
+        pair = matched(predictions, y.to(self.device))
+        return float(prediction_loss(*pair, absolute=self.augmenter.objective.absolute))
 
     def _check_weights(self) -> None:
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
-from lieaugmenter.learning.augmenter import as_loss, check_labels
-from lieaugmenter.learning.averaging import call, shaped_like
+from lieaugmenter.learning.augmenter import as_loss
+from lieaugmenter.learning.averaging import call
+from lieaugmenter.learning.labels import check_all_count, matched
 from lieaugmenter.learning.objective import Loss, Objective, prediction_loss
 from lieaugmenter.lie.samplers import Uniform
 
@@ -40,6 +41,11 @@ class Unaugmented(nn.Module):
         self.register_buffer("generators", torch.zeros(0, 0, 0), persistent=False)
         self.register_buffer("term_weights", torch.ones(1), persistent=False)
 
+    @property
+    def construction(self) -> dict[str, Any]:
+        """What a run is to go on with, as `LieAugmenter.construction`."""
+        return {"augmenter": None, "objective.absolute": self.objective.absolute}
+
     def loss(
         self,
         model: Callable[[Batch], Tensor],
@@ -60,6 +66,7 @@ class Unaugmented(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Iterator[Loss]:
         """Shares of the loss that add up to it, of `size` samples each."""
+        check_all_count(y)
         n = batch_size(x)
         for first in range(0, n, size):
             rows = slice(first, min(first + size, n))
@@ -71,14 +78,9 @@ class Unaugmented(nn.Module):
         self, x: Batch, y: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Batch, Callable[[Tensor], Loss]]:
         """The samples as they are, and the function from predictions to the loss."""
-        y = y if y.is_floating_point() else y.long()
 
         def finish(predictions: Tensor) -> Loss:
-            if y.is_floating_point():
-                predictions = shaped_like(predictions, y)
-            else:
-                check_labels(predictions, y)
-            total = prediction_loss(predictions, y, absolute=self.objective.absolute)
+            total = prediction_loss(*matched(predictions, y), absolute=self.objective.absolute)
             return as_loss(total, self.terms, total.unsqueeze(0))
 
         return x, finish

@@ -172,6 +172,8 @@ class GeneratorBasis(nn.Module):
         self.raw = nn.Parameter(raw)
         allowed = torch.ones(dim, dim).bool() if mask is None else check_mask(mask, dim)
         self.register_buffer("mask", allowed.to(raw.dtype))
+        # As it was before any entry was pruned: what a run that goes on is compared by.
+        self.first_mask = self.mask.clone()
         self.register_buffer("longest", self._lengths() if nimble else None)
         self.norms: list[float] = []
         self._measure()
