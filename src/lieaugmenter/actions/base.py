@@ -231,8 +231,9 @@ def composition_error(
     twice, product = once(g, once(h, x)), once(Elements(both, basis), x)
     still = once(Elements(torch.zeros_like(both), basis), x)
 
-    def apart(a: Batch, b: Batch) -> float:
+    def apart(a: Batch, b: Batch) -> Tensor:
         size = action.moving(x).norm().clamp_min(1e-12)
-        return float((action.moving(a) - action.moving(b)).norm() / size)
+        return (action.moving(a) - action.moving(b)).norm() / size
 
-    return max(apart(twice, product), apart(still, x))
+    # Not Python's max, which may pass over what is not a number.
+    return float(torch.stack([apart(twice, product), apart(still, x)]).max())
