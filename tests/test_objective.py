@@ -415,6 +415,62 @@ def test_a_known_basis_in_double_works_with_float_data(rng: torch.Generator) -> 
     assert float(losses[1]) == pytest.approx(float(losses[0]), rel=1e-5)
 
 
+@pytest.mark.parametrize("n_generators", [1, 2])
+@pytest.mark.parametrize("action", ["vector", "affine"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_a_basis_from_numpy_works_with_a_network_of_any_precision(
+    dtype: torch.dtype, action: str, n_generators: int, rng: torch.Generator
+) -> None:
+    """NumPy's numbers are doubles, those of networks seldom are."""
+    basis = catalogue.aff(2) if action == "affine" else catalogue.gl(2)
+    basis = torch.from_numpy(basis[:n_generators].numpy().astype("float64"))
+    model = mlp(2, 2).to(dtype)
+    x, y = torch.randn(2, 4, 2, generator=rng).to(dtype)
+    augmenter = make(action=action, basis=basis)
+    assert augmenter.views(x).dtype == dtype
+    augmenter.loss(model, x, y).backward()
+    assert augmenter.predict(model, x).dtype == dtype
+
+
+@pytest.mark.parametrize("objective", [ALL_TERMS, PAPER_TWO_BODY], ids=["general", "by hand"])
+def test_exponentials_of_a_half_precision_augmenter_run_in_float32(
+    objective: Objective, rng: torch.Generator
+) -> None:
+    """Lightning's bf16-true: all parameters and buffers are halves."""
+    augmenter = make(objective=objective, range=2.0).bfloat16()
+    x = torch.randn(50, 2, generator=rng).bfloat16()
+    elements = augmenter.sample(50, generator=seeded())
+    exact = replace(
+        elements, basis=elements.basis.double(), coefficients=elements.coefficients.double()
+    ).apply(x.double())
+    seen = []
+
+    def model(batch: Tensor) -> Tensor:
+        seen.append(batch)
+        return batch
+
+    augmenter.loss(model, x, x, generator=seeded()).backward()
+    views = seen[0][50:].unflatten(0, (50, -1))
+    assert views.dtype == torch.bfloat16
+    # Rounded once, in the end; a series in bfloat16 is wrong by ten times as much.
+    assert float(((views - exact).norm() / exact.norm()).detach()) < 3e-3
+
+
+def test_half_precision_components_have_their_inverses(rng: torch.Generator) -> None:
+    augmenter = make(components=-torch.eye(2).unsqueeze(0), output="same").bfloat16()
+    x = torch.randn(4, 2, generator=rng).bfloat16()
+    found = augmenter.predict(lambda batch: batch, x)
+    torch.testing.assert_close(found, x, atol=0.1, rtol=0.1)
+
+
+def test_half_precision_images_suit_a_half_precision_network(rng: torch.Generator) -> None:
+    x = torch.rand(4, 1, 8, 8, generator=rng).bfloat16()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).bfloat16()
+    augmenter = make(action="image", output="invariant")
+    augmenter.loss(model, x, torch.tensor([0, 1, 2, 0])).backward()
+    assert augmenter.predict(model, x).dtype == torch.bfloat16
+
+
 def test_labels_follow_the_act_of_their_own_action(rng: torch.Generator) -> None:
     """Covectors: an action that builds on VectorAction but moves otherwise."""
 

@@ -8,7 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.actions.base import Action, Batch, batch_size, composition_error, map_tensors
+from lieaugmenter.actions.base import (
+    Action,
+    Batch,
+    at_least,
+    batch_size,
+    composition_error,
+    map_tensors,
+)
 from lieaugmenter.actions.linear import InvariantAction
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.nets.mode import evaluating
@@ -98,6 +105,7 @@ def assert_equivariant(
 def differential_error(action: Action, generator: Float[Tensor, "d d"], x: Batch) -> float:
     """How far `differential` is from the derivative of `act` at the identity, relative to it."""
     step = 1e-3 if generator.dtype == torch.float32 else 1e-5
+    x = at_least(x, generator.dtype)
     ends = generator.new_tensor([step, -step]).view(1, 2, 1).expand(batch_size(x), -1, -1)
     moved = action.act(Elements(ends, generator.unsqueeze(0)), x)
     forward, backward = (action.moving(map_tensors(lambda t, i=i: t[:, i], moved)) for i in (0, 1))

@@ -883,8 +883,12 @@ def as_loss(total: Tensor, names: list[str], terms: Tensor) -> Loss:
 
 
 def _alike(x: Batch, y: Tensor, raw: Tensor) -> bool:
-    """Whether inputs, targets and generators have one precision, and only the last a gradient."""
-    return x.dtype == y.dtype == raw.dtype and not (x.requires_grad or y.requires_grad)
+    """Whether inputs, targets and generators have one precision, and only the last a gradient.
+
+    Not in half precision, in which `vector_step` would take its series.
+    """
+    alike = x.dtype == y.dtype == raw.dtype and raw.dtype in (torch.float32, torch.float64)
+    return alike and not (x.requires_grad or y.requires_grad)
 
 
 class _RandomSource:
