@@ -428,6 +428,14 @@ class LieAugmenter(nn.Module):
 
     def advance(self) -> None:
         """Count one training step of the warm-up."""
+        if torch.compiler.is_compiling():
+            # Outside the graph, which would be compiled anew for every count. Not by a decorator:
+            # it loads the compiler, which takes as long as torch itself.
+            torch.compiler.disable(LieAugmenter._count_step)(self)
+        else:
+            self._count_step()
+
+    def _count_step(self) -> None:
         self.sampler.advance()
         if self.sampler.share != self._weighed_for:
             self._weigh()
@@ -863,9 +871,10 @@ def _check_logits(prediction: Tensor) -> None:
 def check_labels(logits: Tensor, y: Tensor) -> None:
     """Refuse labels for which there is no logit; not on a GPU, which would have to be waited for.
 
-    Those that cross-entropy leaves out, -100, are no labels.
+    Nor while torch compiles, whose graph would end here. Those that cross-entropy leaves out, -100,
+    are no labels.
     """
-    if y.is_cuda or logits.ndim < 2:
+    if y.is_cuda or torch.compiler.is_compiling() or logits.ndim < 2:
         return
     labels = y[y != _NO_LABEL]
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:

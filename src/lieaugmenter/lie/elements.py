@@ -16,6 +16,7 @@ from lieaugmenter.lie.exponential import (
     act_by_one_generator,
     act_by_series,
     exponentials,
+    may_measure,
 )
 
 # Above this size a matrix per view costs more than the series on the vectors themselves.
@@ -107,8 +108,8 @@ class Elements:
 
     @property
     def _known_norm(self) -> float | None:
-        """The bound on a GPU; on a CPU measuring costs less than a loose bound does."""
-        return self.bound if self.basis.is_cuda else None
+        """The bound, where the norm is not to be measured."""
+        return None if may_measure(self.basis) else self.bound
 
     @property
     def _free_rows(self) -> int | None:

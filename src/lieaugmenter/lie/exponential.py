@@ -62,6 +62,15 @@ def squarings(bound: float, dtype: torch.dtype) -> int:
     return max(0, math.ceil(math.log2(max(bound, 1e-30) / reach)))
 
 
+def may_measure(tensor: Tensor) -> bool:
+    """Whether a norm is worth measuring where a bound is known.
+
+    On a GPU it would have to be waited for, and in a graph of ``torch.compile`` every norm would be
+    a number to compile for. Else it costs less than a series for a loose bound.
+    """
+    return not (tensor.is_cuda or torch.compiler.is_compiling())
+
+
 def spectral_bound(matrix: Float[Tensor, "d d"]) -> float:
     """An upper bound on the spectral norm: √(‖L‖₁ ‖L‖∞) or ‖L‖_F; waits for the device."""
     matrix = matrix.detach()
