@@ -16,6 +16,7 @@ from lieaugmenter.lie.exponential import (
     act_by_one_generator,
     act_by_series,
     exponentials,
+    largest_norm,
     may_measure,
 )
 
@@ -273,11 +274,14 @@ class Elements:
     def _act_by_factor(self, coefficients: Tensor, vectors: Tensor) -> Tensor:
         c, d, _ = self.basis.shape
         bound = self._known_norm
-        # Squaring a matrix halves what is left; one more series only takes a step.
-        if c == 1 and (bound is None or bound <= _FEW_SERIES * LARGEST_SERIES):
-            weights = coefficients.squeeze(-1)
-            return act_by_one_generator(self.basis[0], weights, vectors, bound)
-        if d <= _LARGEST_MATRIX or vectors.shape[1] >= d:
+        by_matrices = d <= _LARGEST_MATRIX or vectors.shape[1] >= d
+        if c == 1:
+            generator, weights = self.basis[0], coefficients.squeeze(-1)
+            norm = largest_norm(generator, weights) if bound is None else bound
+            # Squaring a matrix halves what is left; one more series only takes a step.
+            if norm <= _FEW_SERIES * LARGEST_SERIES or not by_matrices:
+                return act_by_one_generator(generator, weights, vectors, norm)
+        if by_matrices:
             return act_by_matrices(self.basis, coefficients, vectors, bound, self._free_rows)
         return act_by_series(self.basis, coefficients, vectors, bound)
 

@@ -81,6 +81,11 @@ def spectral_bound(matrix: Float[Tensor, "d d"]) -> float:
     return by_squares if by_squares < by_sums else by_sums
 
 
+def largest_norm(generator: Float[Tensor, "d d"], weights: Tensor) -> float:
+    """An upper bound on the norm of every w L; waits for the device."""
+    return spectral_bound(generator) * float(weights.detach().abs().max())
+
+
 @lru_cache(maxsize=64)
 def _reciprocals(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """1, 1/2, …, 1/length: the ratios of successive Taylor weights."""
@@ -442,8 +447,7 @@ def act_by_one_generator(
     Tensor
         (batch, views, n, d), once differentiable in all three tensors.
     """
-    if bound is None:
-        bound = spectral_bound(generator) * float(weights.detach().abs().max())
+    bound = largest_norm(generator, weights) if bound is None else bound
     batch, views = weights.shape
     _, n, d = x.shape
     steps, length = plan_series(bound, x.dtype)
