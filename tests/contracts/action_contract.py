@@ -88,6 +88,12 @@ class ActionContract(ABC):
             assert after.shape == (len(before), VIEWS, *before.shape[1:])
             assert after.dtype == before.dtype
 
+    def test_no_samples_give_no_views(self, rng: torch.Generator) -> None:
+        x = map_tensors(lambda t: t[:0], self.make_batch(rng))
+        moved = self.make_action().act(self.elements(rng, x, VIEWS), x)
+        for before, after in zip(tensors_of(x), tensors_of(moved), strict=True):
+            assert after.shape == (0, VIEWS, *before.shape[1:])
+
     def test_acting_twice_is_acting_by_the_product(self, rng: torch.Generator) -> None:
         action, x = self.make_action(), self.make_batch(rng)
         g, h = self.elements(rng, x, views=1), self.elements(rng, x, views=1)

@@ -75,6 +75,8 @@ class ImageAction(Action):
         self, elements: Elements, x: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch views channels height width"]:
         views = elements.views
+        if not len(x):
+            return x.unsqueeze(1).expand(-1, views, *x.shape[1:])
         elements = elements.in_precision_for(x.dtype)
         with torch.autocast(x.device.type, enabled=False):
             if _by_kernels(elements, x):
