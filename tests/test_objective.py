@@ -26,6 +26,7 @@ from lieaugmenter.learning.objective import (
 )
 from lieaugmenter.lie import catalogue
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.samplers import Uniform
 
 ALL_TERMS = Objective(
     prediction=0.9, equivariance=2.0, similarity=0.7, sparsity=0.1, alignment=0.5, proximity=0.3
@@ -241,8 +242,8 @@ def test_smoothing_replaces_every_absolute_value(rng: torch.Generator) -> None:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "smoothing"])
-@pytest.mark.parametrize("bad", [-1e-3, math.nan])
-def test_weights_must_not_be_negative(name: str, bad: float) -> None:
+@pytest.mark.parametrize("bad", [-1e-3, math.nan, math.inf])
+def test_weights_must_be_finite_and_not_negative(name: str, bad: float) -> None:
     with pytest.raises(ValueError, match=f"{name}=.*must not be negative"):
         Objective(**{name: bad})
 
@@ -557,12 +558,24 @@ def test_the_range_grows_with_each_training_loss_only(rng: torch.Generator) -> N
         ({"output": VectorAction(3)}, r"do not share their matrices \(size 3"),
         ({"components": torch.zeros(1, 2, 2)}, "invertible"),
         ({"components": torch.eye(2)}, r"expected \(m, 2, 2\)"),
+        ({"components": torch.full((1, 2, 2), math.nan)}, "invertible"),
+        ({"action": "affine", "components": torch.eye(3)[[2, 1, 0]][None]}, "not projective maps"),
+        ({"basis": catalogue.so(2), "mask": torch.ones(2, 2)}, "mask= beside basis="),
+        ({"basis": catalogue.so(2), "blocks": [2], "init": "zzz"}, "blocks=, init= beside basis="),
+        ({"basis": catalogue.so(2), "nimble": True}, r"GeneratorBasis\(…, nimble=…\)"),
+        ({"basis": catalogue.so(2), "n_generators": 3}, "n_generators=3, but the basis has 1"),
+        ({"sampler": Uniform(2.0), "range": -1.0}, "range=-1 beside a sampler"),
+        ({"action": "image", "n_generators": 7}, "of which 6 entries are free"),
         ({"sampler": "gauss"}, "unknown sampler 'gauss'"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_readably(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(**settings)
+
+
+def test_a_basis_may_be_given_with_its_number_of_generators() -> None:
+    assert make(dim=3, basis=catalogue.so(3), n_generators=3).basis.n_generators == 3
 
 
 def test_components_always_hold_the_identity_once() -> None:
@@ -690,6 +703,21 @@ def test_prediction_leaves_a_frozen_layer_frozen(rng: torch.Generator) -> None:
 def test_no_samples_give_no_predictions(n_generators: int) -> None:
     found = make(n_generators=n_generators).predict(mlp(2, 2), torch.zeros(0, 2))
     assert found.shape == (0, 2)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_no_samples_have_no_loss(by_hand: bool) -> None:
+    augmenter = make(objective=PAPER_TWO_BODY if by_hand else ALL_TERMS)
+    x = torch.zeros(0, 2)
+    for ask in (augmenter.loss, lambda *batch: next(augmenter.loss_in_chunks(*batch, size=4))):
+        with pytest.raises(ValueError, match="the batch is empty"):
+            ask(mlp(2, 2), x, x)
+
+
+def test_no_images_give_no_predictions() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    augmenter = make(action="image", output="invariant")
+    assert augmenter.predict(model, torch.zeros(0, 1, 6, 6)).shape == (0, 3)
 
 
 def test_all_weights_zero_is_refused() -> None:
