@@ -422,6 +422,18 @@ def test_an_action_that_moves_under_the_identity_is_refused(rng: torch.Generator
         FunctionAction(lambda g, x: 0 * x, 2, torch.randn(4, 2, generator=rng))
 
 
+def test_a_function_that_is_no_number_at_the_identity_is_refused(rng: torch.Generator) -> None:
+    """x plus the logarithm of the volume, by a formula with 0 / 0 at the identity."""
+
+    def logarithm(g: Tensor, x: Tensor) -> Tensor:
+        stretch = torch.linalg.det(g) - 1
+        return x + (torch.log1p(stretch) / stretch * stretch).unsqueeze(-1)
+
+    example = torch.randn(4, 2, generator=rng)
+    with pytest.raises(ValueError, match="differs from act\\(gh, x\\) by nan"):
+        FunctionAction(logarithm, 2, example, check_on=catalogue.scaling(2))
+
+
 def test_a_function_that_changes_the_shape_is_refused(rng: torch.Generator) -> None:
     with pytest.raises(ValueError, match=r"shape \(2,\) into \(1,\); an action must keep"):
         FunctionAction(lambda g, x: x[:, :1], 2, torch.randn(4, 2, generator=rng))

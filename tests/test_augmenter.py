@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
+
+import jaxtyping
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from lieaugmenter import LieAugmenter, Objective
 from lieaugmenter.baselines.augerino import AugerinoPlus
 from lieaugmenter.baselines.liegan import LieGAN
+from lieaugmenter.learning.objective import PAPER_TWO_BODY
 
 
 def test_non_triviality_weighs_the_same_at_every_range() -> None:
@@ -83,3 +89,64 @@ def test_losses_of_several_batches_go_backward_together_during_warm_up(by_hand: 
     (augmenter.loss(model, x, y) + augmenter.loss(model, x, y)).backward()
     assert augmenter.basis.raw.grad is not None
     assert bool(augmenter.basis.raw.grad.isfinite().all())
+
+
+def _vectors() -> tuple[nn.Module, Tensor, Tensor]:
+    return nn.Linear(2, 2), *torch.randn(2, 8, 2)
+
+
+def _images() -> tuple[nn.Module, Tensor, Tensor]:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    return model, torch.rand(3, 1, 6, 6), torch.tensor([0, 1, 2])
+
+
+def _graphs_and_gap(
+    augmenter: LieAugmenter, model: nn.Module, x: Tensor, y: Tensor, steps: int
+) -> tuple[list[int], float]:
+    """Graphs compiled after each step, and how far losses and gradients are from the plain ones."""
+    plain, counter = deepcopy(augmenter), CompileCounterWithBackend("aot_eager")
+    graphs, gaps = [], []
+
+    def numbers(owner: LieAugmenter, loss: Callable[..., Tensor], seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        owner.zero_grad()
+        value = loss(model, x, y)
+        value.backward()
+        return torch.cat([value.detach().view(1), owner.basis.raw.grad.flatten()])
+
+    compiled = torch.compile(augmenter.loss, backend=counter)
+    for seed in range(steps):
+        found, expected = numbers(augmenter, compiled, seed), numbers(plain, plain.loss, seed)
+        gaps.append(float((found - expected).norm() / expected.norm()))
+        graphs.append(counter.frame_count)
+    assert augmenter.sampler.steps_taken == plain.sampler.steps_taken == steps
+    return graphs, max(gaps)
+
+
+# The compiler warns of what it does itself, and of our caches, which it reads through.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("settings", "data"),
+    [
+        ({"dim": 2, "objective": PAPER_TWO_BODY}, _vectors),
+        ({"dim": 2}, _vectors),
+        ({"dim": 2, "n_generators": 3, "sampler": "learnable"}, _vectors),
+        ({"action": "image", "output": "invariant"}, _images),
+    ],
+    ids=["by hand", "one generator", "several", "images"],
+)
+def test_a_compiled_loss_is_compiled_once(
+    settings: dict,
+    data: Callable[[], tuple[nn.Module, Tensor, Tensor]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the count of the warm-up nor a measured norm is a constant of the graph."""
+    # The checks of types, which users have not, cannot be compiled.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    torch.compiler.reset()
+    augmenter = LieAugmenter(**settings, n_views=3, warmup_steps=6)
+    # The usual start fixes some points, at which the gradient of a warp is what rounding makes it.
+    augmenter.basis.start_at(torch.randn(augmenter.basis.raw.shape))
+    graphs, gap = _graphs_and_gap(augmenter, *data(), steps=6)
+    assert graphs == [graphs[0]] * 6
+    assert gap < 1e-5

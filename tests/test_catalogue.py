@@ -144,6 +144,13 @@ def test_unitary_maps_are_rotations_that_commute_with_i(n: int) -> None:
     assert not bool((catalogue.su(n) @ i).diagonal(dim1=1, dim2=2).sum(1).any())
 
 
+def test_a_direct_sum_has_the_highest_precision_of_its_parts() -> None:
+    third = catalogue.scaling(2).double() / 3
+    total = catalogue.direct_sum(catalogue.so(3), third)
+    assert torch.equal(total[3:, 3:, 3:], third)
+    assert catalogue.direct_sum(catalogue.so(3), catalogue.so(2)).dtype == torch.float32
+
+
 def test_a_direct_sum_acts_on_each_part_alone() -> None:
     basis = catalogue.direct_sum(catalogue.so(3), catalogue.sl(2))
     assert basis.shape == (6, 5, 5)

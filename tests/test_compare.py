@@ -147,6 +147,24 @@ def test_random_mlp_is_not_equivariant(output: Action, rng: torch.Generator) -> 
         testing.assert_equivariant(model, SO3, x, **both)
 
 
+def test_whole_numbers_are_generators_like_any_other(rng: torch.Generator) -> None:
+    x, _ = sample(rng)
+    model = random_mlp()
+    found = testing.equivariance_error(model, SO3.long(), x, action=VECTOR)
+    assert found == testing.equivariance_error(model, SO3, x, action=VECTOR) > 0.1
+
+
+def test_one_number_for_each_sample_is_a_prediction(rng: torch.Generator) -> None:
+    x, _ = sample(rng)
+    assert testing.equivariance_error(lambda v: v.norm(dim=1), SO3, x, action=VECTOR) < 1e-4
+    assert testing.equivariance_error(lambda v: v[:, 0], SO3, x, action=VECTOR) > 0.1
+
+
+def test_no_samples_certify_nothing() -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        testing.equivariance_error(random_mlp(), SO3, torch.zeros(0, 3), action=VECTOR)
+
+
 def test_errors_are_the_papers_equations(rng: torch.Generator) -> None:
     """Eq. (40) and the second error, sample by sample and element by element."""
     x, elements = sample(rng, n=4, views=3)

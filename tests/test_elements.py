@@ -326,6 +326,21 @@ def test_half_precision_data_is_moved_in_float32(rng: torch.Generator) -> None:
     torch.testing.assert_close(moved, elements.apply(x.float()).bfloat16(), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(("d", "n"), [(2, 1), (3, 5), (8, 1), (20, 20)])
+def test_one_generator_goes_far_by_squaring(d: int, n: int, rng: torch.Generator) -> None:
+    """A norm of 400 is 70 series in a row, whose errors add up, or ten squarings."""
+    turn = torch.zeros(1, d, d)
+    turn[0, 0, 1], turn[0, 1, 0] = -1.0, 1.0
+    w, x = torch.full((2, 3, 1), 400.0), normal(rng, 2, n, d, dtype=torch.float32)
+    angle = torch.tensor(400.0, dtype=F64)
+    expected = x.double().clone()
+    expected[..., 0] = x[..., 0] * angle.cos() - x[..., 1] * angle.sin()
+    expected[..., 1] = x[..., 0] * angle.sin() + x[..., 1] * angle.cos()
+    for elements in (Elements(w, turn), Elements(w, turn, bound=600.0)):
+        moved = elements.apply(x).double()
+        assert float((moved - expected.unsqueeze(1)).norm() / expected.norm()) < 1e-4
+
+
 @pytest.mark.parametrize("c", [1, 2])
 def test_no_samples_give_no_samples(c: int) -> None:
     elements = Elements(torch.zeros(0, 3, c), catalogue.gl(2)[:c])

@@ -301,6 +301,23 @@ def test_state_of_a_transform_lives_in_safetensors(tmp_path: Path) -> None:
     assert torch.equal(other(x, generator=0), turn(x, generator=0))
 
 
+def test_a_grid_that_is_loaded_is_drawn_from() -> None:
+    """Its range is a buffer; how far draws go has to follow it."""
+    turn = catalogue.so(2)
+    wide = RandomTransform(VectorAction(2), turn, [5.0], law="integer-grid")
+    loaded = RandomTransform(VectorAction(2), turn, [1.0], law="integer-grid")
+    loaded.load_state_dict(wide.state_dict())
+    drawn = loaded.elements(200, generator=0).coefficients
+    assert torch.equal(drawn, wide.elements(200, generator=0).coefficients)
+    assert float(drawn.abs().max()) == 5.0
+
+
+def test_a_state_that_makes_no_sense_is_refused() -> None:
+    transform = RandomTransform(VectorAction(2), catalogue.so(2), [1.0])
+    with pytest.raises(ValueError, match="finite and not negative"):
+        transform.load_state_dict(transform.state_dict() | {"ranges": torch.tensor([torch.nan])})
+
+
 def test_transform_runs_where_the_estimators_cannot(tmp_path: Path) -> None:
     """Nothing of scikit-learn, matplotlib or the model is needed."""
     path = save_manifest(manifest(catalogue.so(3)), tmp_path / "found.json")
@@ -354,6 +371,13 @@ def test_samples_and_generators_that_do_not_fit_are_refused() -> None:
         RandomTransform(AffineAction(2), catalogue.so(2), [1.0])
     with pytest.raises(ValueError, match="2 ranges for 1 generators"):
         RandomTransform(VectorAction(2), catalogue.so(2), [1.0, 2.0])
+    for bad in (math.nan, math.inf, -1.0):
+        with pytest.raises(ValueError, match="finite and not negative"):
+            RandomTransform(VectorAction(2), catalogue.so(2), [bad])
+    with pytest.raises(ValueError, match="non-finite"):
+        RandomTransform(VectorAction(2), torch.full((1, 2, 2), math.nan), [1.0])
+    with pytest.raises(ValueError, match="the last row of a generator is zero"):
+        RandomTransform(AffineAction(2), catalogue.so(3)[:1].flip(1), [1.0])
 
 
 # --- formulas -----------------------------------------------------------------------------------

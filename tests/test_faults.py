@@ -621,6 +621,9 @@ def test_losses_that_are_no_means_are_not_taken_in_chunks() -> None:
             model, Augerino("affine", 2, output="invariant"), ring(), chunk=4, epochs=1,
             progress=False, device="cpu",
         )  # fmt: skip
+    # Without `fit` as well, and even where one chunk would hold them all.
+    with pytest.raises(ValueError, match="AugerinoPlus cannot be taken in chunks"):
+        next(augerino.loss_in_chunks(model, *ring(8), size=8))
     with pytest.raises(ValueError, match="chunk=0"):
         train(chunk=0)
 

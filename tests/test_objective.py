@@ -26,6 +26,7 @@ from lieaugmenter.learning.objective import (
 )
 from lieaugmenter.lie import catalogue
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.samplers import Uniform
 
 ALL_TERMS = Objective(
     prediction=0.9, equivariance=2.0, similarity=0.7, sparsity=0.1, alignment=0.5, proximity=0.3
@@ -241,8 +242,8 @@ def test_smoothing_replaces_every_absolute_value(rng: torch.Generator) -> None:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "smoothing"])
-@pytest.mark.parametrize("bad", [-1e-3, math.nan])
-def test_weights_must_not_be_negative(name: str, bad: float) -> None:
+@pytest.mark.parametrize("bad", [-1e-3, math.nan, math.inf])
+def test_weights_must_be_finite_and_not_negative(name: str, bad: float) -> None:
     with pytest.raises(ValueError, match=f"{name}=.*must not be negative"):
         Objective(**{name: bad})
 
@@ -415,6 +416,62 @@ def test_a_known_basis_in_double_works_with_float_data(rng: torch.Generator) -> 
     assert float(losses[1]) == pytest.approx(float(losses[0]), rel=1e-5)
 
 
+@pytest.mark.parametrize("n_generators", [1, 2])
+@pytest.mark.parametrize("action", ["vector", "affine"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_a_basis_from_numpy_works_with_a_network_of_any_precision(
+    dtype: torch.dtype, action: str, n_generators: int, rng: torch.Generator
+) -> None:
+    """NumPy's numbers are doubles, those of networks seldom are."""
+    basis = catalogue.aff(2) if action == "affine" else catalogue.gl(2)
+    basis = torch.from_numpy(basis[:n_generators].numpy().astype("float64"))
+    model = mlp(2, 2).to(dtype)
+    x, y = torch.randn(2, 4, 2, generator=rng).to(dtype)
+    augmenter = make(action=action, basis=basis)
+    assert augmenter.views(x).dtype == dtype
+    augmenter.loss(model, x, y).backward()
+    assert augmenter.predict(model, x).dtype == dtype
+
+
+@pytest.mark.parametrize("objective", [ALL_TERMS, PAPER_TWO_BODY], ids=["general", "by hand"])
+def test_exponentials_of_a_half_precision_augmenter_run_in_float32(
+    objective: Objective, rng: torch.Generator
+) -> None:
+    """Lightning's bf16-true: all parameters and buffers are halves."""
+    augmenter = make(objective=objective, range=2.0).bfloat16()
+    x = torch.randn(50, 2, generator=rng).bfloat16()
+    elements = augmenter.sample(50, generator=seeded())
+    exact = replace(
+        elements, basis=elements.basis.double(), coefficients=elements.coefficients.double()
+    ).apply(x.double())
+    seen = []
+
+    def model(batch: Tensor) -> Tensor:
+        seen.append(batch)
+        return batch
+
+    augmenter.loss(model, x, x, generator=seeded()).backward()
+    views = seen[0][50:].unflatten(0, (50, -1))
+    assert views.dtype == torch.bfloat16
+    # Rounded once, in the end; a series in bfloat16 is wrong by ten times as much.
+    assert float(((views - exact).norm() / exact.norm()).detach()) < 3e-3
+
+
+def test_half_precision_components_have_their_inverses(rng: torch.Generator) -> None:
+    augmenter = make(components=-torch.eye(2).unsqueeze(0), output="same").bfloat16()
+    x = torch.randn(4, 2, generator=rng).bfloat16()
+    found = augmenter.predict(lambda batch: batch, x)
+    torch.testing.assert_close(found, x, atol=0.1, rtol=0.1)
+
+
+def test_half_precision_images_suit_a_half_precision_network(rng: torch.Generator) -> None:
+    x = torch.rand(4, 1, 8, 8, generator=rng).bfloat16()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).bfloat16()
+    augmenter = make(action="image", output="invariant")
+    augmenter.loss(model, x, torch.tensor([0, 1, 2, 0])).backward()
+    assert augmenter.predict(model, x).dtype == torch.bfloat16
+
+
 def test_labels_follow_the_act_of_their_own_action(rng: torch.Generator) -> None:
     """Covectors: an action that builds on VectorAction but moves otherwise."""
 
@@ -501,12 +558,24 @@ def test_the_range_grows_with_each_training_loss_only(rng: torch.Generator) -> N
         ({"output": VectorAction(3)}, r"do not share their matrices \(size 3"),
         ({"components": torch.zeros(1, 2, 2)}, "invertible"),
         ({"components": torch.eye(2)}, r"expected \(m, 2, 2\)"),
+        ({"components": torch.full((1, 2, 2), math.nan)}, "invertible"),
+        ({"action": "affine", "components": torch.eye(3)[[2, 1, 0]][None]}, "not projective maps"),
+        ({"basis": catalogue.so(2), "mask": torch.ones(2, 2)}, "mask= beside basis="),
+        ({"basis": catalogue.so(2), "blocks": [2], "init": "zzz"}, "blocks=, init= beside basis="),
+        ({"basis": catalogue.so(2), "nimble": True}, r"GeneratorBasis\(…, nimble=…\)"),
+        ({"basis": catalogue.so(2), "n_generators": 3}, "n_generators=3, but the basis has 1"),
+        ({"sampler": Uniform(2.0), "range": -1.0}, "range=-1 beside a sampler"),
+        ({"action": "image", "n_generators": 7}, "of which 6 entries are free"),
         ({"sampler": "gauss"}, "unknown sampler 'gauss'"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_readably(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(**settings)
+
+
+def test_a_basis_may_be_given_with_its_number_of_generators() -> None:
+    assert make(dim=3, basis=catalogue.so(3), n_generators=3).basis.n_generators == 3
 
 
 def test_components_always_hold_the_identity_once() -> None:
@@ -634,6 +703,21 @@ def test_prediction_leaves_a_frozen_layer_frozen(rng: torch.Generator) -> None:
 def test_no_samples_give_no_predictions(n_generators: int) -> None:
     found = make(n_generators=n_generators).predict(mlp(2, 2), torch.zeros(0, 2))
     assert found.shape == (0, 2)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_no_samples_have_no_loss(by_hand: bool) -> None:
+    augmenter = make(objective=PAPER_TWO_BODY if by_hand else ALL_TERMS)
+    x = torch.zeros(0, 2)
+    for ask in (augmenter.loss, lambda *batch: next(augmenter.loss_in_chunks(*batch, size=4))):
+        with pytest.raises(ValueError, match="the batch is empty"):
+            ask(mlp(2, 2), x, x)
+
+
+def test_no_images_give_no_predictions() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    augmenter = make(action="image", output="invariant")
+    assert augmenter.predict(model, torch.zeros(0, 1, 6, 6)).shape == (0, 3)
 
 
 def test_all_weights_zero_is_refused() -> None:

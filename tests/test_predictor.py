@@ -196,3 +196,19 @@ def test_a_classifier_has_the_same_loss_for_labels_of_any_whole_type() -> None:
     classes = (y[:, 0] > 1).long()
     for kind in (torch.int32, torch.uint8, torch.bool):
         assert model.loss(x, classes.to(kind)) == model.loss(x, classes)
+
+
+@pytest.mark.parametrize("views", [0, 4])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_data_of_any_precision_suit_the_network(dtype: torch.dtype, views: int) -> None:
+    augmenter = LieAugmenter("vector", 2, output="same", warmup_steps=0)
+    model = Predictor(nn.Linear(2, 2).to(dtype), augmenter, y_scale=torch.ones(2))
+    for given in (torch.float32, torch.float64):
+        assert model.predict(samples()[0].to(given), views=views).isfinite().all()
+
+
+def test_a_double_network_predicts_in_double() -> None:
+    augmenter = LieAugmenter("vector", 2, output="same", basis=catalogue.so(2), warmup_steps=0)
+    model = Predictor(nn.Linear(2, 2).double(), augmenter)
+    x = samples()[0].double()
+    torch.testing.assert_close(model.predict(x, views=0), model.network(x), atol=0, rtol=0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jaxtyping
 import pytest
 import torch
 from contracts.sampler_contract import N_GENERATORS, SHAPE, SamplerContract, seeded
@@ -119,3 +122,21 @@ def test_other_settings_that_make_no_sense_are_refused() -> None:
         Uniform(1.0, warmup_steps=-1)
     with pytest.raises(ValueError, match="warm-up"):
         Uniform(1.0, warmup_steps=5, warmup_start=0.0)
+
+
+@pytest.mark.parametrize("steps", [0.1, 2.5, float("nan"), float("inf")])
+def test_a_warm_up_has_whole_steps(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fraction of a step would take the share of the range beyond 1."""
+    # Users have no checks of types, which would find it first.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(ValueError, match="whole number of steps"):
+        Uniform(1.0, warmup_steps=steps)
+
+
+@pytest.mark.parametrize("start", [0.1, 1 / 3, 0.7, 1.0])
+def test_a_warm_up_ends_at_the_whole_range_and_never_passes_it(start: float) -> None:
+    sampler = Uniform(2.0, warmup_steps=7, warmup_start=start)
+    for _ in range(9):
+        assert start <= sampler.share <= 1.0
+        sampler.advance()
+    assert sampler.share == pytest.approx(1.0)

@@ -8,7 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.actions.base import Action, Batch, batch_size, composition_error, map_tensors
+from lieaugmenter.actions.base import (
+    Action,
+    Batch,
+    at_least,
+    batch_size,
+    composition_error,
+    map_tensors,
+)
 from lieaugmenter.actions.linear import InvariantAction
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.nets.mode import evaluating
@@ -53,14 +60,18 @@ def equivariance_error(
     output = InvariantAction() if output is None else output
     basis = _checked_basis(basis, action)
     n = batch_size(x)
+    if not n:
+        raise ValueError("x has no samples: there is nothing to test the model on")
     rng = torch.Generator().manual_seed(seed)
     draw = (torch.rand(n, n_views, len(basis), generator=rng) * 2 - 1) * range
     elements = Elements(draw.to(basis), basis)
     views = map_tensors(lambda t: t.flatten(0, 1), action.act(elements, x))
     with evaluating(model):
         moved_first, direct = model(views).unflatten(0, (n, n_views)), model(x)
-    gap = (moved_first - output.act(elements, direct)).flatten(2).norm(dim=2).mean()
-    return float(gap / direct.flatten(1).norm(dim=1).mean().clamp_min(1e-30))
+    # Reshaped, not flattened: a model may give one number for each sample, (n,).
+    gap = (moved_first - output.act(elements, direct)).reshape(n, n_views, -1)
+    size = direct.reshape(n, -1).norm(dim=1).mean().clamp_min(1e-30)
+    return float(gap.norm(dim=2).mean() / size)
 
 
 def _checked_basis(basis: Float[Tensor, "c d d"], action: Action) -> Float[Tensor, "c d d"]:
@@ -72,7 +83,8 @@ def _checked_basis(basis: Float[Tensor, "c d d"], action: Action) -> Float[Tenso
             f"the basis has shape {tuple(basis.shape)}; generators of {action} are (c, "
             f"{action.dim}, {action.dim})"
         )
-    return basis
+    # Coefficients are drawn in its type: whole numbers would all be 0.
+    return basis if basis.is_floating_point() else basis.to(torch.get_default_dtype())
 
 
 def assert_equivariant(
@@ -93,6 +105,7 @@ def assert_equivariant(
 def differential_error(action: Action, generator: Float[Tensor, "d d"], x: Batch) -> float:
     """How far `differential` is from the derivative of `act` at the identity, relative to it."""
     step = 1e-3 if generator.dtype == torch.float32 else 1e-5
+    x = at_least(x, generator.dtype)
     ends = generator.new_tensor([step, -step]).view(1, 2, 1).expand(batch_size(x), -1, -1)
     moved = action.act(Elements(ends, generator.unsqueeze(0)), x)
     forward, backward = (action.moving(map_tensors(lambda t, i=i: t[:, i], moved)) for i in (0, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from lieaugmenter.lie.elements import Elements
 from lieaugmenter.testing import differential_error
 
 VIEWS = 3
+PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def moved_once(action: Action, elements: Elements, x: Batch) -> Batch:
@@ -24,6 +26,11 @@ def relative_gap(a: Batch, b: Batch) -> float:
     """The largest ‖a - b‖ / ‖b‖ over the fields of two batches."""
     pairs = zip(tensors_of(a), tensors_of(b), strict=True)
     return max(float((p.double() - q.double()).norm() / q.double().norm()) for p, q in pairs)
+
+
+def in_precision(x: Batch, dtype: torch.dtype) -> Batch:
+    """The batch with its real numbers in that precision."""
+    return map_tensors(lambda t: t.to(dtype) if t.is_floating_point() else t, x)
 
 
 def product(g: Elements, h: Elements) -> Elements:
@@ -81,6 +88,12 @@ class ActionContract(ABC):
             assert after.shape == (len(before), VIEWS, *before.shape[1:])
             assert after.dtype == before.dtype
 
+    def test_no_samples_give_no_views(self, rng: torch.Generator) -> None:
+        x = map_tensors(lambda t: t[:0], self.make_batch(rng))
+        moved = self.make_action().act(self.elements(rng, x, VIEWS), x)
+        for before, after in zip(tensors_of(x), tensors_of(moved), strict=True):
+            assert after.shape == (0, VIEWS, *before.shape[1:])
+
     def test_acting_twice_is_acting_by_the_product(self, rng: torch.Generator) -> None:
         action, x = self.make_action(), self.make_batch(rng)
         g, h = self.elements(rng, x, views=1), self.elements(rng, x, views=1)
@@ -128,6 +141,36 @@ class ActionContract(ABC):
             assert after.dtype == before.dtype
         # bfloat16 would be wrong by 1e-2.
         assert relative_gap(under_autocast, plain) < 1e-6
+
+    @pytest.mark.parametrize("of_basis", [torch.bfloat16, torch.float32, torch.float64])
+    @pytest.mark.parametrize("of_x", PRECISIONS)
+    def test_views_are_as_precise_as_the_data(
+        self, of_x: torch.dtype, of_basis: torch.dtype, rng: torch.Generator
+    ) -> None:
+        """Whatever the basis is given in, only the data are rounded to their precision."""
+        action, x = self.make_action(), in_precision(self.make_batch(rng), of_x)
+        given = self.elements(rng, x, VIEWS, factors=2)
+        given = replace(given, basis=given.basis.to(of_basis))
+        moved = action.act(given, x)
+        assert [t.dtype for t in tensors_of(moved)] == [t.dtype for t in tensors_of(x)]
+        exact = replace(given, basis=given.basis.double(), coefficients=given.coefficients.double())
+        expected = action.act(exact, in_precision(x, torch.float64))
+        assert relative_gap(moved, expected) < 30 * torch.finfo(of_x).eps
+
+    @pytest.mark.parametrize("of_generator", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("of_x", PRECISIONS)
+    def test_velocities_are_as_precise_as_the_data(
+        self, of_x: torch.dtype, of_generator: torch.dtype, rng: torch.Generator
+    ) -> None:
+        action, x = self.make_action(), in_precision(self.make_batch(rng), of_x)
+        generator = self.basis()[0].to(of_generator)
+        velocity = action.differential(generator, x)
+        assert [t.dtype for t in tensors_of(velocity)] == [t.dtype for t in tensors_of(x)]
+        expected = action.differential(generator.double(), in_precision(x, torch.float64))
+        gap = (action.moving(velocity).double() - action.moving(expected)).norm()
+        # A difference quotient in float32 has its own error.
+        allowed = 10 * torch.finfo(of_x).eps + self.differential_tolerance
+        assert float(gap) <= allowed * float(action.moving(expected).norm())
 
     def test_gradients_reach_every_generator(self, rng: torch.Generator) -> None:
         action, x = self.make_action(), self.make_batch(rng)

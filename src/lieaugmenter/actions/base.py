@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.elements import Elements, as_given, precision_of
 
 # A batch of samples: a tensor, or a dict or tuple of tensors with the batch axis first.
 Batch: TypeAlias = Any
@@ -57,10 +57,34 @@ def shape_of(x: Batch, name: str) -> tuple[int, ...]:
     return tuple(x.shape)
 
 
+def at_least(x: Batch, dtype: torch.dtype) -> Batch:
+    """A batch whose real numbers are in the precision to compute in, with others of that type."""
+
+    def raised(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor.to(precision_of(tensor.dtype, dtype))
+
+    return map_tensors(raised, x)
+
+
+def each_as_given(moved: Batch, x: Batch) -> Batch:
+    """Every tensor of a batch that was moved, in the precision of the one that came in."""
+    given = iter(tensors_of(x))
+    return map_tensors(lambda tensor: as_given(tensor, next(given)), moved)
+
+
+def in_one_precision(generator: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """A generator and data in the precision to compute in with both."""
+    dtype = precision_of(generator.dtype, x.dtype)
+    return generator.to(dtype), x.to(dtype)
+
+
 class Action(ABC):
     """How group elements move samples.
 
-    Subclasses give `act`, and `differential` where they know it in closed form.
+    Subclasses give `act`, and `differential` where they know it in closed form. Both compute in
+    float32 or better and return the precision of x, see `Elements`.
 
     Attributes
     ----------
@@ -106,7 +130,9 @@ class Action(ABC):
                 return torch.zeros_like(y[:, 0])
             return (y[:, 0] - y[:, 1]) / (2 * step)
 
-        return map_tensors(slope, self.act(elements, x))
+        # In half precision nothing would be left of so small a difference.
+        moved = self.act(elements, at_least(x, generator.dtype))
+        return each_as_given(map_tensors(slope, moved), x)
 
     def check(self, x: Batch, name: str = "X") -> None:  # noqa: B027  # nothing to check is fine
         """Raise ValueError with a message for users if x is not a batch of these samples."""
@@ -137,12 +163,16 @@ class FunctionAction(Action):
     Parameters
     ----------
     function
-        ``function(g, x)`` with g of shape (n, d, d) and x (n, …), returning g·x of x's shape.
+        ``function(g, x)`` with g of shape (n, d, d) and x (n, …), returning g·x of x's shape. Both
+        come in one precision, float32 or better.
     dim
         d.
     example
         A few samples to check the function on: the identity must not move them, and acting twice
         must be acting by the product.
+    check_on
+        Generators to check it on, (c, d, d), where it is an action of a smaller group; all
+        matrices of size d unless given.
     space_dim
         D of the normalisation, `dim` unless given.
     tolerance
@@ -183,9 +213,10 @@ class FunctionAction(Action):
             )
 
     def act(self, elements: Elements, x: Batch) -> Batch:
-        matrices = elements.matrices().flatten(0, 1)
+        real = [tensor.dtype for tensor in tensors_of(x) if tensor.is_floating_point()]
+        matrices = elements.in_precision_for(precision_of(*real)).matrices().flatten(0, 1)
         views = elements.views
-        repeated = map_tensors(lambda t: t.repeat_interleave(views, 0), x)
+        repeated = map_tensors(lambda t: t.repeat_interleave(views, 0), at_least(x, matrices.dtype))
         with torch.autocast(matrices.device.type, enabled=False):
             moved = self.function(matrices, repeated)
         for before, after in zip(tensors_of(x), tensors_of(moved), strict=True):
@@ -194,7 +225,7 @@ class FunctionAction(Action):
                     f"the action's function turned samples of shape {tuple(before.shape[1:])} "
                     f"into {tuple(after.shape[1:])}; an action must keep the shape"
                 )
-        return map_tensors(lambda t: t.unflatten(0, (-1, views)), moved)
+        return map_tensors(lambda t: t.unflatten(0, (-1, views)), each_as_given(moved, x))
 
     def moving(self, x: Batch) -> Tensor:
         return torch.cat([tensor.flatten(1) for tensor in tensors_of(x)], dim=1)
@@ -229,6 +260,8 @@ def composition_error(
         The larger of the relative errors of composition and of the identity.
     """
     rng = torch.Generator().manual_seed(0) if generator is None else generator
+    # What half precision rounds off is no error of the action.
+    x = at_least(x, torch.float32)
     n, c = batch_size(x), basis.shape[0]
     reference = tensors_of(x)[0]
     basis = basis.to(dtype=torch.get_default_dtype(), device=reference.device)
@@ -243,8 +276,9 @@ def composition_error(
     twice, product = once(g, once(h, x)), once(Elements(both, basis), x)
     still = once(Elements(torch.zeros_like(both), basis), x)
 
-    def apart(a: Batch, b: Batch) -> float:
+    def apart(a: Batch, b: Batch) -> Tensor:
         size = action.moving(x).norm().clamp_min(1e-12)
-        return float((action.moving(a) - action.moving(b)).norm() / size)
+        return (action.moving(a) - action.moving(b)).norm() / size
 
-    return max(apart(twice, product), apart(still, x))
+    # Not Python's max, which may pass over what is not a number.
+    return float(torch.stack([apart(twice, product), apart(still, x)]).max())

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from lieaugmenter.actions.base import Action, Batch, shape_of
+from lieaugmenter.actions.base import Action, Batch, in_one_precision, shape_of
 from lieaugmenter.actions.spatial import AffineAction
-from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.elements import Elements, as_given
 from lieaugmenter.lie.units import spread_of
 
 
@@ -34,7 +34,8 @@ class VectorAction(Action):
         self, generator: Float[Tensor, "d d"], x: Float[Tensor, "batch *n d"]
     ) -> Float[Tensor, "batch *n d"]:
         """L x."""
-        return x @ generator.mT
+        generator, vectors = in_one_precision(generator, x)
+        return as_given(vectors @ generator.mT, x)
 
     def spread(self, x: Float[Tensor, "batch *n d"]) -> Float[Tensor, " d"]:
         return spread_of(x)

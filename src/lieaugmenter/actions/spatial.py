@@ -8,6 +8,7 @@ rotation E_21 - E_12 turns counter-clockwise as displayed: a quarter turn is ``t
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,9 +16,9 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
 from lieaugmenter.actions import image_kernels
-from lieaugmenter.actions.base import Action, Batch, shape_of
+from lieaugmenter.actions.base import Action, Batch, in_one_precision, shape_of
 from lieaugmenter.lie import kernels
-from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.elements import Elements, as_given
 from lieaugmenter.lie.units import spread_of
 
 
@@ -46,7 +47,8 @@ class AffineAction(Action):
     ) -> Float[Tensor, "batch *n e"]:
         """A p + b with the generator's blocks A and b."""
         e = self.space_dim
-        return x @ generator[:e, :e].mT + generator[:e, e]
+        generator, points = in_one_precision(generator, x)
+        return as_given(points @ generator[:e, :e].mT + generator[:e, e], x)
 
     def spread(self, x: Float[Tensor, "batch *n e"]) -> Float[Tensor, " e"]:
         return spread_of(x)
@@ -82,14 +84,16 @@ class ImageAction(Action):
         self, elements: Elements, x: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch views channels height width"]:
         views = elements.views
+        if not len(x):
+            return x.unsqueeze(1).expand(-1, views, *x.shape[1:])
+        elements = elements.in_precision_for(x.dtype)
         with torch.autocast(x.device.type, enabled=False):
             if _by_kernels(elements, x):
                 assert elements.bound is not None  # asked by _by_kernels
                 return image_kernels.warp(elements.exponents().squeeze(2), x, elements.bound)
             # The grid is warped by the inverse, so that act(g, act(h, x)) = act(gh, x).
             inverse = elements.inverse().matrices().flatten(0, 1)
-            pixels = x.to(torch.promote_types(x.dtype, inverse.dtype))
-            inverse = inverse.to(pixels.dtype)
+            pixels = x.to(inverse.dtype)
             channels, height, width = pixels.shape[1:]
             grid = affine_grid(
                 _to_grid_sample(inverse, height, width),
@@ -98,7 +102,7 @@ class ImageAction(Action):
             )
             repeated = pixels.unsqueeze(1).expand(-1, views, -1, -1, -1).flatten(0, 1)
             warped = grid_sample(repeated, grid, align_corners=False)
-        return warped.view(len(x), views, *x.shape[1:])
+        return as_given(warped, x).view(len(x), views, *x.shape[1:])
 
     def differential(
         self,
@@ -108,17 +112,19 @@ class ImageAction(Action):
         """-∇x · (A p + b), with central differences of the zero-padded image."""
         height, width = x.shape[-2:]
         unit = max(height, width) / 2
-        columns = (torch.arange(width, dtype=x.dtype, device=x.device) - (width - 1) / 2) / unit
-        rows = ((height - 1) / 2 - torch.arange(height, dtype=x.dtype, device=x.device)) / unit
+        generator, pixels = in_one_precision(generator, x)
+        kind: dict[str, Any] = {"dtype": pixels.dtype, "device": x.device}
+        columns = (torch.arange(width, **kind) - (width - 1) / 2) / unit
+        rows = ((height - 1) / 2 - torch.arange(height, **kind)) / unit
         right = columns.expand(height, width)
         up = rows.unsqueeze(1).expand(height, width)
         flow = generator[:2] @ torch.stack([right, up, torch.ones_like(up)]).flatten(1)
         flow_right, flow_up = flow.view(2, height, width) * unit
-        padded = pad(x, (1, 1, 1, 1))
+        padded = pad(pixels, (1, 1, 1, 1))
         along_columns = (padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]) / 2
         along_rows = (padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]) / 2
         # Row numbers grow downwards, y grows upwards.
-        return -(along_columns * flow_right - along_rows * flow_up)
+        return as_given(-(along_columns * flow_right - along_rows * flow_up), x)
 
     def check(self, x: Batch, name: str = "X") -> None:
         shape = shape_of(x, name)

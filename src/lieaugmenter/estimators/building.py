@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,20 +60,28 @@ def build(settings: Settings, task: Task, seed: int, given: Given | None = None)
         network = build_network(settings, task)
         augmenter = LieAugmenter(
             task.action,
-            n_generators=1 if settings.n_generators == "auto" else int(settings.n_generators),
             output=task.output,
             n_views=int(settings.n_views),
             range=largest,
             sampler=settings.sampler,
             warmup_steps=round(warmup * steps),
             objective=settings.objective,
-            blocks=settings.blocks,
-            mask=None if settings.mask is None else torch.as_tensor(np.asarray(settings.mask)),
-            basis=given.generators if given is not None and given.fixed else None,
+            **_basis(settings, given),
         )
     if given is not None and not given.fixed:
         augmenter.basis.start_at(given.generators)
     return Predictor(network, augmenter, classes=task.classes, **task.scales)
+
+
+def _basis(settings: Settings, given: Given | None) -> dict[str, Any]:
+    """What says which generators an augmenter has: those given, or how to make them."""
+    if given is not None and given.fixed:
+        return {"basis": given.generators}
+    return {
+        "n_generators": 1 if settings.n_generators == "auto" else int(settings.n_generators),
+        "blocks": settings.blocks,
+        "mask": None if settings.mask is None else torch.as_tensor(np.asarray(settings.mask)),
+    }
 
 
 def build_network(settings: Settings, task: Task) -> nn.Module:

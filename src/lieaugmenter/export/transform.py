@@ -10,7 +10,10 @@ from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.lie.elements import Elements
-from lieaugmenter.lie.samplers import make_sampler
+from lieaugmenter.lie.samplers import Sampler, make_sampler
+
+# Exact generators are computed, and what is zero in them is so up to this.
+_ROUNDING = 1e-6
 
 
 class RandomTransform(nn.Module):
@@ -65,10 +68,29 @@ class RandomTransform(nn.Module):
         self.sample_ndim = sample_ndim
         self.register_buffer("generators", generators.detach().clone())
         self.register_buffer("ranges", torch.as_tensor(ranges, dtype=generators.dtype).clone())
+        self._check()
         # Draws reach 1, or the largest range on a grid of whole numbers; a learned range is the
         # bound of a uniform law.
         self.law = "uniform" if law == "learnable" else law
-        self.sampler = make_sampler(self.law, self._reach(), len(generators))
+        self.sampler = self._make_sampler()
+        self.register_load_state_dict_post_hook(_follow_state)
+
+    def _check(self) -> None:
+        if not bool(self.generators.isfinite().all()):
+            raise ValueError("the generators hold non-finite values")
+        if bool((self.generators[:, self.action.rows :].abs() > _ROUNDING).any()):
+            raise ValueError(
+                f"the generators have entries that {self.action} has no place for: in homogeneous "
+                f"coordinates the last row of a generator is zero"
+            )
+        if not bool(((self.ranges >= 0) & self.ranges.isfinite()).all()):
+            raise ValueError(
+                f"ranges={self.ranges.tolist()}: the largest coefficients must be finite and not "
+                f"negative"
+            )
+
+    def _make_sampler(self) -> Sampler:
+        return make_sampler(self.law, self._reach(), len(self.generators))
 
     def _reach(self) -> float:
         return max(self.ranges.tolist(), default=1.0) if self.law == "integer-grid" else 1.0
@@ -106,3 +128,9 @@ class RandomTransform(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.action}, {len(self.generators)} generators"
+
+
+def _follow_state(transform: RandomTransform, _: object) -> None:
+    """Check what was loaded, and draw as far as it says: a grid has its range in the sampler."""
+    transform._check()
+    transform.sampler = transform._make_sampler().to(transform.ranges.device)

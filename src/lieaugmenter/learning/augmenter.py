@@ -186,10 +186,8 @@ class LieAugmenter(nn.Module):
         self.n_views = n_views
         self.n_factors = n_factors
         self.objective = Objective() if objective is None else objective
-        if nimble and basis is not None:
-            raise ValueError(
-                "nimble=True: give the basis as GeneratorBasis(…, nimble=True) instead"
-            )
+        if basis is not None:
+            _refuse_beside_basis(mask=mask, blocks=blocks, init=init, nimble=nimble or None)
         if basis is None:
             basis = GeneratorBasis(
                 int(n_generators),
@@ -201,6 +199,11 @@ class LieAugmenter(nn.Module):
             )
         elif isinstance(basis, Tensor):
             basis = GeneratorBasis.fixed(basis if basis.is_floating_point() else basis.float())
+        # One generator is what was not asked for otherwise.
+        if n_generators not in (1, basis.n_generators):
+            raise ValueError(
+                f"n_generators={n_generators}, but the basis has {basis.n_generators}: leave it out"
+            )
         if basis.dim != self.action.dim:
             raise ValueError(
                 f"the basis has matrices of size {basis.dim}, but {self.action} needs "
@@ -212,7 +215,13 @@ class LieAugmenter(nn.Module):
                 f"coordinates the last row of a generator is zero"
             )
         self.basis = basis
-        if not isinstance(sampler, Sampler):
+        if isinstance(sampler, Sampler):
+            if range is not None:
+                raise ValueError(
+                    f"range={range:g} beside a sampler, which has one: {type(sampler).__name__}"
+                    f"({range:g})"
+                )
+        else:
             usual = self.action.usual_range
             largest = usual if range is None else range
             sampler = make_sampler(
@@ -230,7 +239,7 @@ class LieAugmenter(nn.Module):
                 f"of {largest:.3g}, at most {LARGEST_REACH:g} is supported (a boost overflows "
                 f"float32 at 88, a rotation has gone round many times). Use a smaller range"
             )
-        self.register_buffer("components", _with_identity(components, self.action.dim))
+        self.register_buffer("components", _with_identity(components, self.action))
         self._terms = self.objective.active(basis.n_generators)
         if not self._terms:
             raise ValueError("every weight of the objective is zero: there is nothing to learn")
@@ -398,6 +407,8 @@ class LieAugmenter(nn.Module):
         >>> for share in augmenter.loss_in_chunks(model, x, x.norm(dim=1, keepdim=True), size=5):
         ...     share.backward()
         """
+        if not self.separable:
+            raise ValueError(f"the loss of {type(self).__name__} cannot be taken in chunks")
         y = self.begin(x, y)
         check_all_count(y)
         n, rng = batch_size(x), _RandomSource(generator, self.term_weights.device)
@@ -451,7 +462,10 @@ class LieAugmenter(nn.Module):
     def begin(self, x: Batch, y: Tensor) -> Tensor:
         """Check a batch and count the step; the labels in the form that the terms need."""
         self.action.check(x, "x")
-        y = self._check_labels(y, batch_size(x))
+        n = batch_size(x)
+        if not n:
+            raise ValueError("the batch is empty: a loss is a mean over samples")
+        y = self._check_labels(y, n)
         if self.training and torch.is_grad_enabled():
             self.basis.shorten()
             if not _capturing():
@@ -460,6 +474,14 @@ class LieAugmenter(nn.Module):
 
     def advance(self) -> None:
         """Count one training step of the warm-up."""
+        if torch.compiler.is_compiling():
+            # Outside the graph, which would be compiled anew for every count. Not by a decorator:
+            # it loads the compiler, which takes as long as torch itself.
+            torch.compiler.disable(LieAugmenter._count_step)(self)
+        else:
+            self._count_step()
+
+    def _count_step(self) -> None:
         self.sampler.advance()
         if self.sampler.share != self._weighed_for:
             self._weigh()
@@ -859,18 +881,35 @@ def joint_mask(action: Action, mask: Tensor | None, blocks: Sequence[int] | None
     return mask * action.mask
 
 
-def _with_identity(components: Tensor | None, dim: int) -> Tensor | None:
+def _refuse_beside_basis(**settings: object) -> None:
+    """Raise ValueError for settings that speak of a basis to be made, where one is given."""
+    given = [f"{name}=" for name, value in settings.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} beside basis=: a basis says it itself, as "
+            f"GeneratorBasis(…, {given[0]}…)"
+        )
+
+
+def _with_identity(components: Tensor | None, action: Action) -> Tensor | None:
     if components is None:
         return None
+    dim, rows = action.dim, action.rows
     if components.ndim != 3 or components.shape[1:] != (dim, dim):
         raise ValueError(
             f"components have shape {tuple(components.shape)}; expected (m, {dim}, {dim})"
         )
-    if bool((torch.linalg.det(components.double()).abs() < 1e-6).any()):
-        raise ValueError("components must be invertible matrices")
-    identity = torch.eye(dim, dtype=components.dtype).unsqueeze(0)
-    others = [matrix for matrix in components if not torch.equal(matrix, identity[0])]
-    return torch.stack([identity[0], *others]).float()
+    # Asked so that what is not a number is refused as well.
+    if not bool((torch.linalg.det(components.double()).abs() >= 1e-6).all()):
+        raise ValueError("components must be invertible matrices of finite numbers")
+    identity = torch.eye(dim, dtype=components.dtype, device=components.device)
+    if bool(((components - identity)[:, rows:].abs() > 1e-6).any()):
+        raise ValueError(
+            f"components of {action} must end in a row of zeros and a one: they are matrices in "
+            f"homogeneous coordinates, not projective maps"
+        )
+    others = [matrix for matrix in components if not torch.equal(matrix, identity)]
+    return torch.stack([identity, *others]).float()
 
 
 def _check_moving_labels(output: Action, y: Tensor) -> None:
@@ -904,8 +943,12 @@ def _digest(tensor: Tensor) -> str:
 
 
 def _alike(x: Batch, y: Tensor, raw: Tensor) -> bool:
-    """Whether inputs, targets and generators have one precision, and only the last a gradient."""
-    return x.dtype == y.dtype == raw.dtype and not (x.requires_grad or y.requires_grad)
+    """Whether inputs, targets and generators have one precision, and only the last a gradient.
+
+    Not in half precision, in which `vector_step` would take its series.
+    """
+    alike = x.dtype == y.dtype == raw.dtype and raw.dtype in (torch.float32, torch.float64)
+    return alike and not (x.requires_grad or y.requires_grad)
 
 
 class _RandomSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from lieaugmenter.learning.averaging import shaped_like
@@ -22,7 +23,6 @@ def matched(prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
     Examples
     --------
-    >>> import torch
     >>> values, _ = matched(torch.zeros(3, 1), torch.zeros(3))
     >>> _, classes = matched(torch.zeros(3, 2), torch.tensor([True, False, True]))
     >>> tuple(values.shape), classes.dtype
@@ -38,9 +38,10 @@ def matched(prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def check_labels(logits: Tensor, y: Tensor) -> None:
     """Refuse labels for which there is no logit; not on a GPU, which would have to be waited for.
 
-    Those that cross-entropy leaves out, -100, are no labels.
+    Nor while torch compiles, whose graph would end here. Those that cross-entropy leaves out, -100,
+    are no labels.
     """
-    if y.is_cuda or logits.ndim < 2:
+    if y.is_cuda or torch.compiler.is_compiling() or logits.ndim < 2:
         return
     labels = y[y != _NO_LABEL]
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
@@ -54,8 +55,10 @@ def check_all_count(y: Tensor) -> None:
     """Refuse labels of -100 in a batch whose loss is added up from parts.
 
     Cross-entropy is a mean over the labels that count. Parts are weighed by their samples, and one
-    in which no label counts has no mean.
+    in which no label counts has no mean. A step that is being recorded cannot be asked.
     """
+    if y.is_cuda and torch.cuda.is_current_stream_capturing():
+        return
     if not y.is_floating_point() and bool((y == _NO_LABEL).any()):
         raise ValueError(
             f"y holds labels of {_NO_LABEL}, which cross-entropy leaves out: a batch with them "

@@ -6,6 +6,7 @@ views. With means over dimensions the two-body basis stays wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -203,8 +204,10 @@ class Objective:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not value >= 0:
-                raise ValueError(f"{field.name}={value}: weights must not be negative")
+            if not 0 <= value < math.inf:
+                raise ValueError(
+                    f"{field.name}={value}: weights must be finite and must not be negative"
+                )
             # Python's own, which a checkpoint can hold.
             own = bool(value) if field.name == "absolute" else float(value)
             object.__setattr__(self, field.name, own)

@@ -96,8 +96,7 @@ class Predictor(nn.Module):
         return (y - self.y_shift.to(y)) / self.y_scale.to(y)
 
     def forward(self, x: Batch, views: int | None = None) -> Tensor:
-        device = self.y_scale.device
-        scaled = self.scale_x(map_tensors(lambda t: _as_trained(t, device), x))
+        scaled = self.scale_x(map_tensors(self._as_trained, x))
         average = "probabilities" if self.classes else "values"
         views = self.views if views is None else views
         if views and torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
@@ -107,6 +106,13 @@ class Predictor(nn.Module):
             )
         prediction = self.averaged_over.average(self.network, scaled, views=views, average=average)
         return prediction if self.classes else prediction * self.y_scale + self.y_shift
+
+    def _as_trained(self, tensor: Tensor) -> Tensor:
+        """On the device and, if it holds real numbers, in the precision of the network."""
+        if not tensor.is_floating_point():
+            return tensor.to(self.y_scale.device)
+        numbers = (p.dtype for p in self.network.parameters() if p.is_floating_point())
+        return tensor.to(self.y_scale.device, next(numbers, self.y_scale.dtype))
 
     @torch.no_grad()
     def predict(self, x: Batch, views: int | None = None) -> Tensor:
@@ -264,11 +270,6 @@ class Predictor(nn.Module):
         if rows < action.dim and not isinstance(action, ImageAction):
             generators[:, :rows, rows:] *= self.x_scale
         return generators
-
-
-def _as_trained(tensor: Tensor, device: torch.device) -> Tensor:
-    """On the device and, if it holds real numbers, in the precision of the network."""
-    return tensor.to(device, torch.float32 if tensor.is_floating_point() else tensor.dtype)
 
 
 def _first(x: Batch, y: Tensor, n: int) -> tuple[Batch, Tensor]:

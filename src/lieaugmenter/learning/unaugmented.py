@@ -78,6 +78,8 @@ class Unaugmented(nn.Module):
         self, x: Batch, y: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Batch, Callable[[Tensor], Loss]]:
         """The samples as they are, and the function from predictions to the loss."""
+        if not len(y):
+            raise ValueError("the batch is empty: a loss is a mean over samples")
 
         def finish(predictions: Tensor) -> Loss:
             total = prediction_loss(*matched(predictions, y), absolute=self.objective.absolute)

@@ -20,6 +20,7 @@ from lieaugmenter.learning import vector_native
 from lieaugmenter.learning.objective import mean_abs_cosine, mean_abs_cosine_backward
 from lieaugmenter.lie.basis import normalise, normalise_backward
 from lieaugmenter.lie.exponential import (
+    may_measure,
     series_length,
     share_powers,
     share_powers_backward,
@@ -44,7 +45,7 @@ class _Augment(torch.autograd.Function):
         batch, _, d = vectors.shape
         views = weights.shape[1]
         generators, factor = normalise(raw, mask, norm)
-        if not vectors.is_cuda:
+        if may_measure(vectors):
             measured = spectral_bound(generators[0]) * float(weights.abs().max())
             # Non-finite numbers keep the bound that is known; their result is non-finite too.
             bound = measured if measured < bound else bound

@@ -148,16 +148,19 @@ class GeneratorBasis(nn.Module):
         super().__init__()
         if n_generators < 1 or dim < 1:
             raise ValueError(f"n_generators={n_generators} and dim={dim}: both must be at least 1")
-        if n_generators > dim * dim:
-            raise ValueError(
-                f"n_generators={n_generators}: matrices of size {dim} have only {dim * dim} "
-                f"independent generators"
-            )
         if dim > LARGEST_DIM:
             raise ValueError(
                 f"dim={dim}: {dim * dim:,} entries per generator and O(d³) exponentials "
                 f"(at most {LARGEST_DIM} are supported). Use action='image' for pixels, or group "
                 f"the features into points of a small dimension"
+            )
+        allowed = torch.ones(dim, dim).bool() if mask is None else check_mask(mask, dim)
+        free = int(allowed.sum())
+        if n_generators > free:
+            within = "" if free == dim * dim else f", of which {free} entries are free,"
+            raise ValueError(
+                f"n_generators={n_generators}: matrices of size {dim}{within} have only {free} "
+                f"independent generators"
             )
         if init is None:
             init = "constant" if n_generators == 1 else "tie-breaking"
@@ -170,7 +173,6 @@ class GeneratorBasis(nn.Module):
         if init == "tie-breaking":
             raw += torch.randn(raw.shape, generator=generator) * INITIAL_VALUE * _TIE_BREAK
         self.raw = nn.Parameter(raw)
-        allowed = torch.ones(dim, dim).bool() if mask is None else check_mask(mask, dim)
         self.register_buffer("mask", allowed.to(raw.dtype))
         # As it was before any entry was pruned: what a run that goes on is compared by.
         self.first_mask = self.mask.clone()

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from itertools import combinations, islice, product
 
 import torch
@@ -196,7 +196,8 @@ def direct_sum(*parts: Float[Tensor, "_ _ _"]) -> Float[Tensor, "c m m"]:
     torch.Size([4, 5, 5])
     """
     size = sum(part.shape[-1] for part in parts)
-    total = torch.zeros(sum(len(part) for part in parts), size, size)
+    dtype = reduce(torch.promote_types, [part.dtype for part in parts], torch.get_default_dtype())
+    total = torch.zeros(sum(len(part) for part in parts), size, size, dtype=dtype)
     row, at = 0, 0
     for part in parts:
         k, m = part.shape[:2]

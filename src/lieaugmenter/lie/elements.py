@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +16,8 @@ from lieaugmenter.lie.exponential import (
     act_by_one_generator,
     act_by_series,
     exponentials,
+    largest_norm,
+    may_measure,
 )
 
 # Above this size a matrix per view costs more than the series on the vectors themselves.
@@ -30,6 +33,9 @@ class Elements:
     Each element is g = r · exp(A_1) · … · exp(A_R) with A_s = sum_i w_i^(s) L_i, where r is one of
     the discrete `components` (the identity when there are none). With R = 1 and no components it
     is the paper's single exponential.
+
+    Elements move data in float32, or in the highest precision of basis, coefficients, components
+    and data if that is higher; what is moved comes back in the precision of the data.
 
     Parameters
     ----------
@@ -103,8 +109,8 @@ class Elements:
 
     @property
     def _known_norm(self) -> float | None:
-        """The bound on a GPU; on a CPU measuring costs less than a loose bound does."""
-        return self.bound if self.basis.is_cuda else None
+        """The bound, where the norm is not to be measured."""
+        return None if may_measure(self.basis) else self.bound
 
     @property
     def _free_rows(self) -> int | None:
@@ -118,7 +124,8 @@ class Elements:
 
     def exponents(self) -> Float[Tensor, "batch views factors d d"]:
         """A_s = sum_i w_i^(s) L_i of every factor."""
-        flat = self.coefficients.flatten(0, 2) @ self.basis.flatten(1)
+        own = self.in_precision_for(torch.float32)
+        flat = own.coefficients.flatten(0, 2) @ own.basis.flatten(1)
         return flat.view(*self.coefficients.shape[:3], self.dim, self.dim)
 
     def _exponential(self, factor: int) -> Float[Tensor, "batch views d d"]:
@@ -128,13 +135,14 @@ class Elements:
 
     def matrices(self) -> Float[Tensor, "batch views d d"]:
         """The elements as matrices, (batch, views, d, d)."""
+        own = self.in_precision_for(torch.float32)
         if not self.batch:
-            return self.basis.new_empty(0, self.views, self.dim, self.dim)
+            return own.basis.new_empty(0, self.views, self.dim, self.dim)
         with torch.autocast(self.basis.device.type, enabled=False):
-            product = self._exponential(0)
+            product = own._exponential(0)
             for factor in range(1, self.coefficients.shape[2]):
-                product = product @ self._exponential(factor)
-            component = self._component()
+                product = product @ own._exponential(factor)
+            component = own._component()
             if component is None:
                 return product
             return product @ component if self.component_first else component @ product
@@ -142,10 +150,13 @@ class Elements:
     def inverse(self) -> Elements:
         """The inverse elements: exp(-A_R) · … · exp(-A_1) · r⁻¹."""
         components = self.components
+        if components is not None:
+            # There is no inverse in half precision.
+            components = torch.linalg.inv(components.to(precision_of(components.dtype)))
         return replace(
             self,
             coefficients=-self.coefficients.flip(2),
-            components=None if components is None else torch.linalg.inv(components),
+            components=components,
             component_first=not self.component_first,
         )
 
@@ -170,9 +181,9 @@ class Elements:
     def apply(self, x: Float[Tensor, "batch *n d"]) -> Float[Tensor, "batch views *n d"]:
         """Move x by every element of every sample, all vectors of a sample moved alike.
 
-        Runs in float32 or better, also under autocast. Forms no matrix when it need not: one
-        generator shares the powers of L between all views, many generators of a large d act by
-        their series.
+        Runs in float32 or better, also under autocast, and returns the precision of x. Forms no
+        matrix when it need not: one generator shares the powers of L between all views, many
+        generators of a large d act by their series.
 
         Parameters
         ----------
@@ -187,12 +198,14 @@ class Elements:
         if not len(x):
             return x.unsqueeze(1).expand(-1, self.views, *x.shape[1:])
         with torch.autocast(x.device.type, enabled=False):
-            vectors = x.reshape(self.batch, math.prod(x.shape[1:-1]), self.dim)
-            moved = self._promoted(x.dtype)._apply_to_vectors(_at_least(vectors, self.basis.dtype))
+            own = self.in_precision_for(x.dtype)
+            flat = x.reshape(self.batch, math.prod(x.shape[1:-1]), self.dim)
+            vectors = _cast(flat, own.basis.dtype)
+            moved = own._apply_to_vectors(vectors)
             if moved.shape[-1] < self.dim:
                 still = vectors[:, None, :, moved.shape[-1] :].expand(-1, self.views, -1, -1)
                 moved = torch.cat([moved, still], dim=-1)
-            return _as_given(moved, x).reshape(self.batch, self.views, *x.shape[1:])
+            return as_given(moved, x).reshape(self.batch, self.views, *x.shape[1:])
 
     def apply_to_points(
         self, points: Float[Tensor, "batch *n e"]
@@ -213,17 +226,27 @@ class Elements:
             return points.unsqueeze(1).expand(-1, self.views, *points.shape[1:])
         with torch.autocast(points.device.type, enabled=False):
             e = self.dim - 1
+            own = self.in_precision_for(points.dtype)
             flat = points.reshape(self.batch, math.prod(points.shape[1:-1]), e)
-            lifted = torch.nn.functional.pad(_at_least(flat, self.basis.dtype), (0, 1), value=1.0)
-            moved = self._promoted(points.dtype)._apply_to_vectors(lifted)[..., :e]
-            return _as_given(moved, points).reshape(self.batch, self.views, *points.shape[1:])
+            lifted = torch.nn.functional.pad(_cast(flat, own.basis.dtype), (0, 1), value=1.0)
+            moved = own._apply_to_vectors(lifted)[..., :e]
+            return as_given(moved, points).reshape(self.batch, self.views, *points.shape[1:])
 
-    def _promoted(self, dtype: torch.dtype) -> Elements:
-        """The same elements in the precision of the data, if that is higher."""
-        if self.basis.dtype == dtype:
-            return self
-        dtype = torch.promote_types(self.basis.dtype, dtype)
+    def in_precision_for(self, dtype: torch.dtype) -> Elements:
+        """The same elements in the precision in which they move data of that type.
+
+        Parameters
+        ----------
+        dtype
+            Of the data.
+        """
         components = self.components
+        dtypes = {dtype, self.basis.dtype, self.coefficients.dtype}
+        if components is not None:
+            dtypes.add(components.dtype)
+        dtype = precision_of(*dtypes)
+        if dtypes == {dtype}:
+            return self
         return replace(
             self,
             basis=self.basis.to(dtype),
@@ -251,20 +274,32 @@ class Elements:
     def _act_by_factor(self, coefficients: Tensor, vectors: Tensor) -> Tensor:
         c, d, _ = self.basis.shape
         bound = self._known_norm
-        # Squaring a matrix halves what is left; one more series only takes a step.
-        if c == 1 and (bound is None or bound <= _FEW_SERIES * LARGEST_SERIES):
-            weights = coefficients.squeeze(-1)
-            return act_by_one_generator(self.basis[0], weights, vectors, bound)
-        if d <= _LARGEST_MATRIX or vectors.shape[1] >= d:
+        by_matrices = d <= _LARGEST_MATRIX or vectors.shape[1] >= d
+        if c == 1:
+            generator, weights = self.basis[0], coefficients.squeeze(-1)
+            norm = largest_norm(generator, weights) if bound is None else bound
+            # Squaring a matrix halves what is left; one more series only takes a step.
+            if norm <= _FEW_SERIES * LARGEST_SERIES or not by_matrices:
+                return act_by_one_generator(generator, weights, vectors, norm)
+        if by_matrices:
             return act_by_matrices(self.basis, coefficients, vectors, bound, self._free_rows)
         return act_by_series(self.basis, coefficients, vectors, bound)
 
 
-def _as_given(moved: Tensor, x: Tensor) -> Tensor:
-    """Half-precision data come back in half precision; only the exponential was in float32."""
-    return moved.to(x.dtype) if x.dtype in (torch.float16, torch.bfloat16) else moved
+def precision_of(*dtypes: torch.dtype) -> torch.dtype:
+    """The precision to compute in with data of these types: float32, or the highest of them.
+
+    >>> precision_of(torch.float16, torch.bfloat16), precision_of(torch.float16, torch.float64)
+    (torch.float32, torch.float64)
+    """
+    return reduce(torch.promote_types, dtypes, torch.float32)
 
 
-def _at_least(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return x in the given precision, or in its own if that is higher."""
-    return x if x.dtype == dtype else x.to(torch.promote_types(x.dtype, dtype))
+def as_given(moved: Tensor, x: Tensor) -> Tensor:
+    """What was moved in the precision of x, which came in; whole numbers would be rounded."""
+    return _cast(moved, x.dtype) if x.is_floating_point() else moved
+
+
+def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    # Asked here, because x.to() is a call of its own in every step.
+    return x if x.dtype == dtype else x.to(dtype)

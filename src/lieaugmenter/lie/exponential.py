@@ -62,6 +62,15 @@ def squarings(bound: float, dtype: torch.dtype) -> int:
     return max(0, math.ceil(math.log2(max(bound, 1e-30) / reach)))
 
 
+def may_measure(tensor: Tensor) -> bool:
+    """Whether a norm is worth measuring where a bound is known.
+
+    On a GPU it would have to be waited for, and in a graph of ``torch.compile`` every norm would be
+    a number to compile for. Else it costs less than a series for a loose bound.
+    """
+    return not (tensor.is_cuda or torch.compiler.is_compiling())
+
+
 def spectral_bound(matrix: Float[Tensor, "d d"]) -> float:
     """An upper bound on the spectral norm: √(‖L‖₁ ‖L‖∞) or ‖L‖_F; waits for the device."""
     matrix = matrix.detach()
@@ -70,6 +79,11 @@ def spectral_bound(matrix: Float[Tensor, "d d"]) -> float:
     # Not min(), which would hide a non-finite sum behind a finite norm.
     by_squares = float(matrix.norm())
     return by_squares if by_squares < by_sums else by_sums
+
+
+def largest_norm(generator: Float[Tensor, "d d"], weights: Tensor) -> float:
+    """An upper bound on the norm of every w L; waits for the device."""
+    return spectral_bound(generator) * float(weights.detach().abs().max())
 
 
 @lru_cache(maxsize=64)
@@ -433,8 +447,7 @@ def act_by_one_generator(
     Tensor
         (batch, views, n, d), once differentiable in all three tensors.
     """
-    if bound is None:
-        bound = spectral_bound(generator) * float(weights.detach().abs().max())
+    bound = largest_norm(generator, weights) if bound is None else bound
     batch, views = weights.shape
     _, n, d = x.shape
     steps, length = plan_series(bound, x.dtype)

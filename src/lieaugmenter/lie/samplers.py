@@ -40,13 +40,14 @@ class Sampler(nn.Module, ABC):
         super().__init__()
         if not (range > 0 and math.isfinite(range)):
             raise ValueError(f"range={range}: the range of the coefficients must be positive")
-        if warmup_steps < 0 or not 0 < warmup_start <= 1:
+        whole = float(warmup_steps).is_integer()
+        if not (whole and warmup_steps >= 0 and 0 < warmup_start <= 1):
             raise ValueError(
                 f"warmup_steps={warmup_steps}, warmup_start={warmup_start}: the warm-up needs a "
-                f"length of at least 0 and a start above 0 and at most 1"
+                f"whole number of steps, at least 0, and a start above 0 and at most 1"
             )
         self.range = float(range)
-        self.warmup_steps = warmup_steps
+        self.warmup_steps = int(warmup_steps)
         self.warmup_start = warmup_start
         # The fraction of γ in use: a tensor, so that a captured CUDA graph sees it grow and a
         # checkpoint carries it.
@@ -72,7 +73,7 @@ class Sampler(nn.Module, ABC):
             return 1.0
         levels = min(_LEVELS, self.warmup_steps)
         level = self._steps_taken * levels // self.warmup_steps
-        return self.warmup_start + (1.0 - self.warmup_start) * level / levels
+        return min(1.0, self.warmup_start + (1.0 - self.warmup_start) * level / levels)
 
     @property
     def steps_taken(self) -> int:
