@@ -172,7 +172,16 @@ def _tables() -> list[bytes]:
         b"px,py,y\n1.5,2,3\n4,5e-1,6\n-7,8,9\n",
         b"a,b,y\n1,2,cat\n4,5,dog\n",
         '\ufeff"x, m",θ,y\n1,2,0.5\n\n3,4,1e3\n'.encode(),
+        b"# made by hand\na;b;y\n1;2;3\n4;5e-1;6\n",
     ]
+
+
+def _tab_tables() -> list[bytes]:
+    return [b"a\tb, m\ty\n1\t2\t3\n4\t5e-1\t6\n"]
+
+
+def _read_without_b(path: Path) -> object:
+    return read_data(path, drop=["b"])
 
 
 def _parquets() -> list[bytes]:
@@ -598,6 +607,8 @@ READERS: dict[str, Reader] = {
     for reader in (
         Reader("csv", "table", _tables, _file("d.csv", read_data)),
         Reader("csv-inputs", "table", _tables, _file("d.csv", lambda p: read_data(p, None))),
+        Reader("csv-columns", "table", _tables, _file("d.csv", _read_without_b)),
+        Reader("tsv", "table", _tab_tables, _file("d.tsv", read_data)),
         Reader("parquet", "bytes", _parquets, _file("d.parquet", read_data)),
         Reader("npz", "zip", _arrays, _file("d.npz", read_data)),
         Reader("npz-orbits", "zip", _orbits, _file("d.npz", two_body_from_file)),
