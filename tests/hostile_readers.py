@@ -548,6 +548,8 @@ def _commands() -> list[bytes]:
         "discover DATA --target y --action vector --output invariant --task auto --generators 1 "
         "--blocks 2 --epochs 1 --views 2 --range 1.0 --seeds 1 --seed 0 --device cpu -o OUT",
         "doctor DATA --target y --size 8 --json",
+        "doctor TABLE --target y --features b,a --drop id",
+        "check RUN TABLE --group so(2) --axes a b",
         "check MODEL DATA --group so(2) --axes 0 1 --target y --action vector --worst 3 --seed 0",
         "check RUN DATA --group RUN --output invariant --fail-above 0.5 --json",
         "report RUN -o OUT --json",
@@ -570,7 +572,8 @@ def _command(folder: Path, content: bytes) -> object:
     x = np.random.default_rng(0).normal(size=(60, 2))
     np.savez(folder / "data.npz", X=x, y=np.linalg.norm(x, axis=1))
     (folder / "model.pt").write_bytes(_torchscript()[0])
-    places = {"DATA": "data.npz", "MODEL": "model.pt", "OUT": "out"}
+    (folder / "table.csv").write_text("id;a;b;y\n1;2;3;4\n5;6;7;8\n")
+    places = {"DATA": "data.npz", "TABLE": "table.csv", "MODEL": "model.pt", "OUT": "out"}
     known = {word: str(folder / name) for word, name in places.items()}
     known["RUN"] = str(finished_run())
     code, said = command_line(_harmless([known.get(word, word) for word in words]))

@@ -82,7 +82,7 @@ class Columns:
         known = set(names)
         for wanted, advice in (
             (targets, ". Name the target with --target"),
-            (self.features or [], ""),
+            (self.features or [], ". Name the inputs with --features"),
             (self.drop or [], ""),
         ):
             missing = next((name for name in wanted if name not in known), None)
