@@ -294,10 +294,28 @@ def test_checkup_asks_whether_float_labels_are_classes() -> None:
 
 
 def test_columns_in_different_units_are_no_lack_of_rank() -> None:
-    x = np.random.default_rng(0).normal(size=(300, 3)) * [1e-9, 1.0, 1e6]
-    notes = [note.text for note in examine(x, x[:, 1], ["a", "b", "c"])]
-    assert not any("rank" in text for text in notes)
-    assert any("a about 1e-09, c about 1e+06" in text for text in notes)
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    x *= np.array([1e-9, 1.0, 1e6]) / x.std(0)
+    notes = examine(x, x[:, 1], ["a", "b", "c"])
+    assert not any("rank" in note.text for note in notes)
+    (far,) = [note for note in notes if "a about 1e-09, c about 1e+06" in note.text]
+    assert far.level == "warning"
+
+
+def test_unlike_columns_are_told_which_way_to_scale() -> None:
+    rng = np.random.default_rng(0)
+    gas = np.column_stack([rng.uniform(1, 3, 300), rng.uniform(200, 500, 300)])
+    (note,) = examine(gas, gas[:, 0] * gas[:, 1], ["n", "T"])
+    assert note.level == "info"
+    assert "n about 0.6, T about 82" in note.text
+    assert "dividing each by its spread" in note.text
+    assert "must keep one common unit" in note.text
+    assert not examine(gas / gas.std(0), gas[:, 0] * gas[:, 1], ["n", "T"])
+
+
+def test_a_constant_column_has_no_spread_to_compare() -> None:
+    x = np.column_stack([np.random.default_rng(0).normal(size=(300, 2)) * 3, np.full(300, 0.1)])
+    assert not any("spread" in note.text for note in examine(x, x[:, 0]))
 
 
 def test_a_column_that_counts_the_rows_is_pointed_out() -> None:
