@@ -462,6 +462,30 @@ def test_many_whole_numbers_ask_for_the_task(capsys: pytest.CaptureFixture[str])
     assert code == 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_whole_numbers_that_may_be_counts_are_told_to_be_classes(
+    capsys: pytest.CaptureFixture[str], stream: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    for name, y in (("counts", np.arange(60) % 24), ("labels", np.arange(60) % 2)):
+        if stream:
+            np.save("x.npy", x)
+            np.save("y.npy", y)
+            words = ["x.npy", "--target", "y.npy"]
+        else:
+            np.savez("d.npz", X=x, y=y)
+            words = ["d.npz"]
+        said = "24 different whole numbers, which are taken as classes"
+        _, out, _ = call(capsys, "doctor", *words)
+        assert (said in out) == (name == "counts")
+        short = ["--generators", "1", "--epochs", "1", "--views", "2"]
+        _, _, err = call(capsys, "discover", *words, *short)
+        assert (said in err) == (name == "counts")
+    _, _, err = call(capsys, "discover", *words, *short, "--task", "classification")
+    assert "taken as classes" not in err
+
+
 def test_run_in_the_place_of_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     save_radial()
     Path("taken").write_text("mine")

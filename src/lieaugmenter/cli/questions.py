@@ -18,6 +18,7 @@ from lieaugmenter.cli.options import Action, Drop, Features, Json, Size, Stream
 from lieaugmenter.cli.program import ABOVE_LIMIT, BAD_INPUT, app
 from lieaugmenter.cli.reading import (
     chosen_columns,
+    doubt_about_classes,
     read_samples,
     stream_of,
     task_of,
@@ -60,7 +61,7 @@ def doctor(
         x_shape, y_shape = table.x.shape, table.y.shape
         types = (str(table.x.dtype), str(table.y.dtype))
         task = _task_or_question(table.y)
-        notes = examine(table.x, table.y, table.feature_names)
+        notes = examine(table.x, table.y, table.feature_names) + _task_notes(table.y)
     actions = _fitting_actions(x_shape)
     facts = {
         "X": {"shape": list(x_shape), "dtype": types[0]},
@@ -95,7 +96,12 @@ def _look_through(
         task = str(question)
     shapes = ((survey.count, *survey.sample_shape), (survey.count, *survey.y_shape))
     names = stream.feature_names if len(survey.sample_shape) == 1 else None
-    return *shapes, types, task, survey.notes(names)
+    return *shapes, types, task, survey.notes(names) + _task_notes(stream)
+
+
+def _task_notes(targets: np.ndarray | FileStream) -> list[Note]:
+    doubt = doubt_about_classes(targets)
+    return [] if doubt is None else [Note("info", f"{doubt[:1].upper()}{doubt[1:]}.")]
 
 
 def _task_or_question(y: np.ndarray) -> str:

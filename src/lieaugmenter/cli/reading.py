@@ -13,6 +13,8 @@ from lieaugmenter.runs import RunFolder, fits
 
 # More whole numbers than this may be quantities as well as labels: the user is asked.
 _MOST_CLASSES = 30
+# And more than this are taken for labels, but may be counts: the user is told.
+_FEW_CLASSES = 10
 # Files whose columns have names.
 _TABLES = (".csv", ".parquet", ".tsv")
 
@@ -121,6 +123,27 @@ def task_of(y: np.ndarray, asked: str) -> str:
             f"--task classification or --task regression"
         )
     return "classification"
+
+
+def doubt_about_classes(targets: np.ndarray | FileStream) -> str | None:
+    """What to say when whole numbers that are taken for labels may be counts.
+
+    >>> str(doubt_about_classes(np.arange(24)))[:43]
+    'the target holds 24 different whole numbers'
+    >>> doubt_about_classes(np.array([0, 1, 1]))
+    """
+    if isinstance(targets, FileStream):
+        distinct = targets.distinct(_MOST_CLASSES)
+    else:
+        distinct = np.unique(targets) if targets.ndim == 1 else None
+    if distinct is None or distinct.dtype.kind not in "iu":
+        return None
+    if not _FEW_CLASSES < len(distinct) <= _MOST_CLASSES:
+        return None
+    return (
+        f"the target holds {len(distinct)} different whole numbers, which are taken as classes. If "
+        f"they are counts or other quantities: --task regression"
+    )
 
 
 def task_of_stream(stream: FileStream) -> str:
