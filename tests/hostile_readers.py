@@ -172,7 +172,16 @@ def _tables() -> list[bytes]:
         b"px,py,y\n1.5,2,3\n4,5e-1,6\n-7,8,9\n",
         b"a,b,y\n1,2,cat\n4,5,dog\n",
         '\ufeff"x, m",θ,y\n1,2,0.5\n\n3,4,1e3\n'.encode(),
+        b"# made by hand\na;b;y\n1;2;3\n4;5e-1;6\n",
     ]
+
+
+def _tab_tables() -> list[bytes]:
+    return [b"a\tb, m\ty\n1\t2\t3\n4\t5e-1\t6\n"]
+
+
+def _read_without_b(path: Path) -> object:
+    return read_data(path, drop=["b"])
 
 
 def _parquets() -> list[bytes]:
@@ -539,6 +548,8 @@ def _commands() -> list[bytes]:
         "discover DATA --target y --action vector --output invariant --task auto --generators 1 "
         "--blocks 2 --epochs 1 --views 2 --range 1.0 --seeds 1 --seed 0 --device cpu -o OUT",
         "doctor DATA --target y --size 8 --json",
+        "doctor TABLE --target y --features b,a --drop id",
+        "check RUN TABLE --group so(2) --axes a b",
         "check MODEL DATA --group so(2) --axes 0 1 --target y --action vector --worst 3 --seed 0",
         "check RUN DATA --group RUN --output invariant --fail-above 0.5 --json",
         "report RUN -o OUT --json",
@@ -561,7 +572,8 @@ def _command(folder: Path, content: bytes) -> object:
     x = np.random.default_rng(0).normal(size=(60, 2))
     np.savez(folder / "data.npz", X=x, y=np.linalg.norm(x, axis=1))
     (folder / "model.pt").write_bytes(_torchscript()[0])
-    places = {"DATA": "data.npz", "MODEL": "model.pt", "OUT": "out"}
+    (folder / "table.csv").write_text("id;a;b;y\n1;2;3;4\n5;6;7;8\n")
+    places = {"DATA": "data.npz", "TABLE": "table.csv", "MODEL": "model.pt", "OUT": "out"}
     known = {word: str(folder / name) for word, name in places.items()}
     known["RUN"] = str(finished_run())
     code, said = command_line(_harmless([known.get(word, word) for word in words]))
@@ -598,6 +610,8 @@ READERS: dict[str, Reader] = {
     for reader in (
         Reader("csv", "table", _tables, _file("d.csv", read_data)),
         Reader("csv-inputs", "table", _tables, _file("d.csv", lambda p: read_data(p, None))),
+        Reader("csv-columns", "table", _tables, _file("d.csv", _read_without_b)),
+        Reader("tsv", "table", _tab_tables, _file("d.tsv", read_data)),
         Reader("parquet", "bytes", _parquets, _file("d.parquet", read_data)),
         Reader("npz", "zip", _arrays, _file("d.npz", read_data)),
         Reader("npz-orbits", "zip", _orbits, _file("d.npz", two_body_from_file)),

@@ -203,6 +203,74 @@ def test_discover_classifies_words_in_a_table(capsys: pytest.CaptureFixture[str]
     assert config["parameters"]["feature_names"] == ["px", "py"]
 
 
+def save_table(path: str = "ring.csv", n: int = 80) -> None:
+    """A ring, beside a number of each row and a word, with semicolons between the cells."""
+    x = np.random.default_rng(0).normal(size=(n, 2))
+    rows = [f"{i};word;{a};{b};{np.hypot(a, b)}" for i, (a, b) in enumerate(x)]
+    Path(path).write_text("id;name;px;py;r\n" + "\n".join(rows))
+
+
+@pytest.mark.parametrize("chosen", [["--drop", "id,name"], ["--features", "px,py"]])
+def test_a_run_remembers_which_columns_it_uses(
+    capsys: pytest.CaptureFixture[str], chosen: list[str]
+) -> None:
+    save_table()
+    words = ["ring.csv", "--target", "r", *chosen]
+    code, out, _ = call(capsys, "doctor", *words, "--json")
+    assert code == 0
+    assert json.loads(out)["X"]["shape"] == [80, 2]
+    short = ["--generators", "1", "--epochs", "1", "--views", "2"]
+    code, _, _ = call(capsys, "discover", *words, *short, "-o", "runs/r")
+    assert code == 0
+    assert RunFolder.open("runs/r").config()["parameters"]["feature_names"] == ["px", "py"]
+    assert " ".join(chosen) in Path("runs/r/report.html").read_text(encoding="utf-8")
+    # As if it had been killed before it had begun.
+    Path("runs/s").mkdir()
+    shutil.copy("runs/r/command.json", "runs/s/command.json")
+    code, out, _ = call(capsys, "resume", "runs/s", "--json")
+    assert code == 0
+    assert np.shape(json.loads(out)["generators"]) == (1, 2, 2)
+
+
+def test_a_sweep_uses_the_columns_that_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    save_table()
+    words = ["ring.csv", "--target", "r", "--generators", "1", "--epochs", "1", "--views", "2"]
+    code, _, err = call(capsys, "sweep", *words, "--seeds", "1", "-o", "s")
+    assert code == 2
+    assert "--drop 'name'" in err
+    code, _, _ = call(capsys, "sweep", *words, "--drop", "id,name", "--seeds", "1", "-o", "s")
+    assert code == 0
+
+
+def test_check_of_a_run_takes_the_columns_that_it_was_fitted_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_table()
+    words = ["ring.csv", "--target", "r", "--generators", "1", "--epochs", "1", "--views", "2"]
+    call(capsys, "discover", *words, "--features", "py,px", "-o", "runs/r")
+    code, out, _ = call(capsys, "check", "runs/r", "ring.csv", "--group", "so(2)", "--json")
+    assert code == 0
+    samples = json.loads(out)["samples"]
+    assert samples == 80
+    told = ["check", "runs/r", "ring.csv", "--group", "so(2)", "--features", "py,px", "--json"]
+    assert call(capsys, *told)[1] == out
+    code, _, err = call(capsys, *told[:-2], "px,py,r")
+    assert code == 2
+    assert "3 columns are left for X, but runs/r was fitted on samples of shape (2,)" in err
+
+
+def test_check_takes_axes_by_the_names_of_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    save_table()
+    Path("mine.py").write_text("def radius(x):\n    return x[:, 1:].norm(dim=1, keepdim=True)\n")
+    words = ["check", "mine.py:radius", "ring.csv", "--features", "id,px,py", "--group", "so(2)"]
+    by_name = call(capsys, *words, "--axes", "px", "py")
+    assert by_name == call(capsys, *words, "--axes", "1", "2")
+    assert by_name[0] == 0
+    code, _, err = call(capsys, *words, "--axes", "px", "pz")
+    assert code == 2
+    assert "--axes 'pz': no such column; choose from id, px, py" in err
+
+
 def test_strict_exits_with_3_when_inconclusive(capsys: pytest.CaptureFixture[str]) -> None:
     save_radial()
     code, _, _ = call(capsys, "discover", "ring.npz", "--epochs", "1", "--views", "2", "--strict")
@@ -392,6 +460,30 @@ def test_many_whole_numbers_ask_for_the_task(capsys: pytest.CaptureFixture[str])
         capsys, "discover", "d.npz", "--epochs", "1", "--views", "2", "--task", "regression"
     )
     assert code == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_whole_numbers_that_may_be_counts_are_told_to_be_classes(
+    capsys: pytest.CaptureFixture[str], stream: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    for name, y in (("counts", np.arange(60) % 24), ("labels", np.arange(60) % 2)):
+        if stream:
+            np.save("x.npy", x)
+            np.save("y.npy", y)
+            words = ["x.npy", "--target", "y.npy"]
+        else:
+            np.savez("d.npz", X=x, y=y)
+            words = ["d.npz"]
+        said = "24 different whole numbers, which are taken as classes"
+        _, out, _ = call(capsys, "doctor", *words)
+        assert (said in out) == (name == "counts")
+        short = ["--generators", "1", "--epochs", "1", "--views", "2"]
+        _, _, err = call(capsys, "discover", *words, *short)
+        assert (said in err) == (name == "counts")
+    _, _, err = call(capsys, "discover", *words, *short, "--task", "classification")
+    assert "taken as classes" not in err
 
 
 def test_run_in_the_place_of_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -46,6 +49,53 @@ def radial(n: int = 600, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
 def fitted() -> SymmetryRegressor:
     x, y = radial(1500)
     return SymmetryRegressor(epochs=30, **(QUICK | {"n_views": 5, "lr": 3e-3})).fit(x, y)
+
+
+def test_a_column_of_words_is_named() -> None:
+    x, y = radial(100)
+    frame = pd.DataFrame(x, columns=["px", "py"])
+    for words in (["a"] * 100, pd.Categorical(["a", "b"] * 50)):
+        with pytest.raises(ValueError, match="column 'gas' of X does not hold numbers"):
+            SymmetryRegressor(epochs=1, **QUICK).fit(frame.assign(gas=words), y)
+
+
+def test_a_table_that_may_not_be_written_to_gives_no_warning() -> None:
+    x, y = radial(100)
+    frame = pd.DataFrame(x, columns=["px", "py"])
+    x.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for table in (frame, x, x[::-1]):
+            model = SymmetryRegressor(epochs=1, **QUICK).fit(table, y)
+            assert model.augment(table).shape == (100, 2, 2)
+            assert model.predict(table).shape == (100,)
+
+
+def test_a_misspelt_parameter_is_answered_with_the_right_ones() -> None:
+    wrong: dict[str, Any] = {"n_generator": 2}
+    with pytest.raises(
+        TypeError, match=r"'n_generator' of SymmetryClassifier; choose from .* n_generators,"
+    ):
+        SymmetryClassifier(**wrong)
+    assert "n_generators" in inspect.signature(SymmetryRegressor).parameters
+
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="it is there")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    x, y = radial(100)
+    with pytest.raises(ValueError, match="device='mps', but this machine has no usable one"):
+        SymmetryRegressor(epochs=1, **(QUICK | {"device": "mps"})).fit(x, y)
+
+
+def test_a_verdict_speaks_of_columns_by_their_names() -> None:
+    x = np.random.default_rng(0).normal(size=(1500, 3))
+    y = np.hypot(x[:, 0], x[:, 2]) + 0.3 * x[:, 1] ** 3
+    frame = pd.DataFrame(x, columns=["px", "height", "pz"])
+    model = SymmetryRegressor(n_generators="auto", epochs=5, **QUICK).fit(frame, y)
+    assert model.verdict_.outcome == "certified"
+    words = f"{model} {model.verdict_.components} {model.sentence()}"
+    assert not re.search(r"\bax[ei]s \d", words)
+    assert "(px, pz)" in words
 
 
 @pytest.mark.parametrize(("wide", "share"), [(None, 0.1), (0.5, 0.1), (4.0, 0.2), (40.0, 0.6)])

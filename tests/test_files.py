@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lieaugmenter.data.checkup import examine, looks_standardised, rank
 from lieaugmenter.data.files import DataError, read_data
+from lieaugmenter.data.streaming import stream_data
 
 
 @pytest.fixture
@@ -50,6 +51,102 @@ def test_several_targets_and_words_as_labels(tmp_path: Path) -> None:
     assert read_data(tmp_path / "d.csv", "kind").y.tolist() == ["cat", "dog"]
     (tmp_path / "e.csv").write_text("a,b,c\n1,2,3\n4,5,6\n")
     assert read_data(tmp_path / "e.csv", "b,c").y.tolist() == [[2, 3], [5, 6]]
+
+
+@pytest.mark.parametrize(("name", "mark"), [("d.csv", ";"), ("d.csv", "\t"), ("d.tsv", "\t")])
+def test_separators_give_the_same_table(tmp_path: Path, name: str, mark: str) -> None:
+    text = '# made by hand\n\n"a, m"|b|y\n1|2|3\n4|5|6\n'
+    (tmp_path / name).write_text(text.replace("|", mark))
+    table = read_data(tmp_path / name)
+    assert table.feature_names == ["a, m", "b"]
+    assert table.x.tolist() == [[1, 2], [4, 5]]
+
+
+def test_a_tsv_is_separated_by_tabs_alone(tmp_path: Path) -> None:
+    (tmp_path / "d.tsv").write_text("a,y\n1,2\n")
+    with pytest.raises(DataError, match="seem to be separated by commas; write tabs"):
+        read_data(tmp_path / "d.tsv")
+
+
+def test_a_line_of_the_wrong_length_is_counted_as_an_editor_counts(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("# one\na,y\n\n1,2\n3\n")
+    with pytest.raises(DataError, match="line 5 has 1 cells, the header has 2"):
+        read_data(tmp_path / "d.csv")
+
+
+def test_first_sample_of_a_table_without_header_is_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("0.5,1.5,2\n3,4,5\n")
+    for target in (None, "2"):
+        with pytest.raises(DataError, match="has to name the columns; this one holds numbers"):
+            read_data(tmp_path / "d.csv", target)
+
+
+def test_columns_that_pandas_has_numbered_are_named(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("0,1,2\n3,4,5\n")
+    assert read_data(tmp_path / "d.csv", "2").feature_names == ["0", "1"]
+
+
+def save_gas(folder: Path) -> list[Path]:
+    """The same table in two formats, with an index without name and a column of words."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    (folder / "gas.csv").write_text(",gas,T,V,P\n0,Ar,300,2,5\n1,He,350,3,6\n")
+    columns = {"": [0, 1], "gas": ["Ar", "He"], "T": [300.0, 350.0], "V": [2, 3], "P": [5, 6]}
+    parquet.write_table(pa.table(columns), folder / "gas.parquet")
+    return [folder / "gas.csv", folder / "gas.parquet"]
+
+
+def test_features_are_chosen_by_name_in_their_order(tmp_path: Path) -> None:
+    for path in save_gas(tmp_path):
+        table = read_data(path, "P", features=["V", "T"])
+        assert table.feature_names == ["V", "T"]
+        assert table.x.tolist() == [[2, 300], [3, 350]]
+
+
+def test_columns_that_are_dropped_need_not_hold_numbers(tmp_path: Path) -> None:
+    for path in save_gas(tmp_path):
+        with pytest.raises(DataError, match="--drop 'gas'"):
+            read_data(path, "P")
+        table = read_data(path, "P", drop=["", "gas"])
+        assert table.feature_names == ["T", "V"]
+        assert table.y.tolist() == [5, 6]
+
+
+def test_streams_choose_the_same_columns(tmp_path: Path) -> None:
+    path = save_gas(tmp_path)[1]
+    for chosen in ({"features": ["V", "T"]}, {"drop": ["", "gas"]}):
+        stream, table = stream_data(path, "P", **chosen), read_data(path, "P", **chosen)
+        assert stream.feature_names == table.feature_names
+        assert next(stream.pieces())[0].tolist() == table.x.tolist()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"features": ["T", "volume"]}, "no column 'volume'; the file has , gas, T, V, P"),
+        ({"drop": ["name"]}, "no column 'name'"),
+        ({"drop": ["gas", "gas"]}, "name every column once"),
+        ({"features": ["T"], "drop": ["gas"]}, "not both"),
+        ({"features": ["P"]}, "no column is left"),
+    ],
+)
+def test_columns_that_cannot_be_chosen_get_their_message(
+    tmp_path: Path, chosen: dict[str, list[str]], message: str
+) -> None:
+    for path in save_gas(tmp_path):
+        with pytest.raises(DataError, match=message):
+            read_data(path, "P", **chosen)
+
+
+def test_columns_without_names_are_not_chosen(tmp_path: Path, table: dict[str, np.ndarray]) -> None:
+    np.savez(tmp_path / "d.npz", **table)
+    np.save(tmp_path / "x.npy", table["X"])
+    np.save(tmp_path / "y.npy", table["y"])
+    with pytest.raises(DataError, match="which only tables have"):
+        read_data(tmp_path / "d.npz", drop=["x1"])
+    with pytest.raises(DataError, match="which only tables have"):
+        stream_data(tmp_path / "x.npy", str(tmp_path / "y.npy"), features=["x1"])
 
 
 def test_byte_order_mark_and_blank_lines_do_not_matter(tmp_path: Path) -> None:
@@ -153,7 +250,7 @@ def test_arbitrary_bytes_never_give_anything_but_a_data_error(
 @settings(
     max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
-@given(text=st.text(alphabet='aby01,."\n-e ', max_size=80))
+@given(text=st.text(alphabet='aby01,;\t#."\n-e ', max_size=80))
 def test_arbitrary_tables_never_give_anything_but_a_data_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "fuzz.csv"
     path.write_text(text)
@@ -197,10 +294,28 @@ def test_checkup_asks_whether_float_labels_are_classes() -> None:
 
 
 def test_columns_in_different_units_are_no_lack_of_rank() -> None:
-    x = np.random.default_rng(0).normal(size=(300, 3)) * [1e-9, 1.0, 1e6]
-    notes = [note.text for note in examine(x, x[:, 1], ["a", "b", "c"])]
-    assert not any("rank" in text for text in notes)
-    assert any("a about 1e-09, c about 1e+06" in text for text in notes)
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    x *= np.array([1e-9, 1.0, 1e6]) / x.std(0)
+    notes = examine(x, x[:, 1], ["a", "b", "c"])
+    assert not any("rank" in note.text for note in notes)
+    (far,) = [note for note in notes if "a about 1e-09, c about 1e+06" in note.text]
+    assert far.level == "warning"
+
+
+def test_unlike_columns_are_told_which_way_to_scale() -> None:
+    rng = np.random.default_rng(0)
+    gas = np.column_stack([rng.uniform(1, 3, 300), rng.uniform(200, 500, 300)])
+    (note,) = examine(gas, gas[:, 0] * gas[:, 1], ["n", "T"])
+    assert note.level == "info"
+    assert "n about 0.6, T about 82" in note.text
+    assert "dividing each by its spread" in note.text
+    assert "must keep one common unit" in note.text
+    assert not examine(gas / gas.std(0), gas[:, 0] * gas[:, 1], ["n", "T"])
+
+
+def test_a_constant_column_has_no_spread_to_compare() -> None:
+    x = np.column_stack([np.random.default_rng(0).normal(size=(300, 2)) * 3, np.full(300, 0.1)])
+    assert not any("spread" in note.text for note in examine(x, x[:, 0]))
 
 
 def test_a_column_that_counts_the_rows_is_pointed_out() -> None:
@@ -216,8 +331,12 @@ def test_a_column_that_counts_the_rows_is_pointed_out() -> None:
 @pytest.mark.parametrize(
     ("content", "advice"),
     [
-        ("a;b;y\n1;2;3\n4;5;6\n", "separated by commas; these seem to be by ';'"),
+        ("a b y\n1 2 3\n4 5 6\n", "seem to be separated by spaces; write commas, semicolons or"),
+        ("a|b|y\n1|2|3\n4|5|6\n", "seem to be separated by '|'"),
+        ("a;y\n1,5;2\n", "column 'a', row 1 holds '1,5', which is no number. Write decimals with"),
+        ("a,gas,y\n1,Ar,2\n", "'Ar', which is no number. Encode words as numbers, or leave the"),
         ("1.5,2.5,3\n4,5,6\n", "first line has to name the columns"),
+        ("# a,y\n1.5,2.5\n4,5\n", "this one holds numbers (1.5, 2.5). Write a line of names"),
         ("a,y\n1,2\n,3\n", "column 'a', row 2 is empty. Drop the row or fill it in"),
     ],
 )

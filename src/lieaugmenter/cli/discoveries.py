@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import lieaugmenter
-from lieaugmenter.cli.reading import stream_of, task_of, task_of_stream
+from lieaugmenter.cli.reading import chosen_columns, stream_of, task_of, task_of_stream
 from lieaugmenter.cli.requests import Prepared
 from lieaugmenter.data.checkup import examine
 from lieaugmenter.data.files import DataError, read_data
@@ -36,11 +36,12 @@ def prepare_discovery(folder: RunFolder, request: dict[str, Any]) -> Prepared:
         If the data cannot be read or learned from.
     """
     path, target, size = Path(request["data"]), request["target"], request.get("size")
-    stream = stream_of(path, target, request.get("stream"), size)
+    columns = chosen_columns(request.get("features"), request.get("drop"))
+    stream = stream_of(path, target, request.get("stream"), size, columns)
     if stream is not None:
         task = request["task"] if request["task"] != "auto" else task_of_stream(stream)
         return _with_data(folder, request, stream, None, task, stream.feature_names)
-    table = read_data(path, target, size=size)
+    table = read_data(path, target, size=size, **columns)
     errors = [
         note.text
         for note in examine(table.x, table.y, table.feature_names)
@@ -79,8 +80,9 @@ def _with_data(
         options = {key: v for key, v in request["parameters"].items() if v is not None}
         command = ["lieaugmenter", "discover", request["data"], "--target", request["target"]]
         command += ["--task", request["task"]]
-        if request.get("size") is not None:
-            command += ["--size", str(request["size"])]
+        for name in ("size", "features", "drop"):
+            if request.get(name) is not None:
+                command += [f"--{name}", str(request[name])]
         if request.get("stream") is not None:
             command += ["--stream" if request["stream"] else "--no-stream"]
         for name, value in options.items():

@@ -11,6 +11,7 @@ from lieaugmenter.cli.answers import answer, remark
 from lieaugmenter.cli.demos import prepare_demo
 from lieaugmenter.cli.discoveries import prepare_discovery
 from lieaugmenter.cli.program import INCONCLUSIVE
+from lieaugmenter.cli.reading import doubt_about_classes
 from lieaugmenter.cli.requests import Prepared
 from lieaugmenter.processes import number_from_first, process_number, wait_for_all
 from lieaugmenter.report.findings import Findings
@@ -49,7 +50,10 @@ def start(folder: RunFolder, request: dict[str, Any], *, as_json: bool, strict: 
     """
     if request["command"] == "discover":
         # Read before anything is written, so that bad data leaves no folder behind.
-        _prepare(folder, request)
+        _, x, y, _ = _prepare(folder, request)
+        doubt = doubt_about_classes(x if y is None else y) if request["task"] == "auto" else None
+        if doubt is not None:
+            remark(f"note: {doubt}")
     with folder.alone():
         # Asked again, now that no other process can come between.
         RunFolder.ensure_new(folder.path)

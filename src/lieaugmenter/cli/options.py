@@ -23,4 +23,14 @@ Stream = Annotated[
         "that holds more than 1 GiB."
     ),
 ]
+Features = Annotated[
+    str | None,
+    Parameter(
+        help="Columns of a table to use as X, separated by commas, in this order; all but the "
+        "target unless given."
+    ),
+]
+Drop = Annotated[
+    str | None, Parameter(help="Columns of a table to leave out, separated by commas.")
+]
 Action = Literal["vector", "points", "affine", "fourvector", "image"]

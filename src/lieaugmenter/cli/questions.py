@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,13 +14,21 @@ from cyclopts import Parameter
 from lieaugmenter.analysis.audit import audit
 from lieaugmenter.analysis.models import load_model
 from lieaugmenter.cli.answers import answer
-from lieaugmenter.cli.options import Action, Json, Size, Stream
+from lieaugmenter.cli.options import Action, Drop, Features, Json, Size, Stream
 from lieaugmenter.cli.program import ABOVE_LIMIT, BAD_INPUT, app
-from lieaugmenter.cli.reading import stream_of, task_of, task_of_stream
+from lieaugmenter.cli.reading import (
+    chosen_columns,
+    doubt_about_classes,
+    read_samples,
+    stream_of,
+    task_of,
+    task_of_stream,
+)
 from lieaugmenter.data.checkup import Note, Survey, examine, non_finite_message
-from lieaugmenter.data.files import DataError, read_data
+from lieaugmenter.data.files import DataError, enumerated, read_data
 from lieaugmenter.data.streaming import FileStream
 from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.runs import in_short
 
 
 @app.command
@@ -27,6 +36,8 @@ def doctor(
     data: Path,
     *,
     target: str = "y",
+    features: Features = None,
+    drop: Drop = None,
     size: Size = None,
     stream: Stream = None,
     json: Json = False,
@@ -36,20 +47,21 @@ def doctor(
     Parameters
     ----------
     data
-        An .npz with X and the target, a .csv or .parquet table, an .npy with X, or a folder, .zip
-        or .tar of class folders of images.
+        An .npz with X and the target, a .csv, .tsv or .parquet table, an .npy with X, or a folder,
+        .zip or .tar of class folders of images.
     target
         Name of the target array or column; for an .npy the other .npy, with the targets.
     """
-    pieces = stream_of(data, target, stream, size)
+    columns = chosen_columns(features, drop)
+    pieces = stream_of(data, target, stream, size, columns)
     if pieces is not None:
         x_shape, y_shape, types, task, notes = _look_through(pieces)
     else:
-        table = read_data(data, target, size=size)
+        table = read_data(data, target, size=size, **columns)
         x_shape, y_shape = table.x.shape, table.y.shape
         types = (str(table.x.dtype), str(table.y.dtype))
         task = _task_or_question(table.y)
-        notes = examine(table.x, table.y, table.feature_names)
+        notes = examine(table.x, table.y, table.feature_names) + _task_notes(table.y)
     actions = _fitting_actions(x_shape)
     facts = {
         "X": {"shape": list(x_shape), "dtype": types[0]},
@@ -84,7 +96,12 @@ def _look_through(
         task = str(question)
     shapes = ((survey.count, *survey.sample_shape), (survey.count, *survey.y_shape))
     names = stream.feature_names if len(survey.sample_shape) == 1 else None
-    return *shapes, types, task, survey.notes(names)
+    return *shapes, types, task, survey.notes(names) + _task_notes(stream)
+
+
+def _task_notes(targets: np.ndarray | FileStream) -> list[Note]:
+    doubt = doubt_about_classes(targets)
+    return [] if doubt is None else [Note("info", f"{doubt[:1].upper()}{doubt[1:]}.")]
 
 
 def _task_or_question(y: np.ndarray) -> str:
@@ -109,8 +126,10 @@ def check(
     data: Path,
     *,
     group: str,
-    axes: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
+    axes: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     target: str | None = None,
+    features: Features = None,
+    drop: Drop = None,
     action: Action = "vector",
     output: Literal["invariant", "same"] = "invariant",
     worst: int = 5,
@@ -126,14 +145,15 @@ def check(
     model
         A TorchScript file, a run folder, or file.py:name, which runs that file.
     data
-        Samples: an .npz with X, a .csv or .parquet table, or class folders of images.
+        Samples: an .npz with X, a .csv, .tsv or .parquet table, or class folders of images.
     group
         Such as "so(3)", "se(3)" or "so(1,3)"; or a run folder, or a .json with generators.
     axes
-        The coordinates that it moves, all unless given; several times as many as it needs for
-        vectors that move alike.
+        The coordinates that it moves, by number from 0 on or by the name of the column, all unless
+        given; several times as many as it needs for vectors that move alike.
     target
-        Columns to leave out; all columns are inputs without it.
+        Columns to leave out. Without it all columns are inputs; of a run, those that it was fitted
+        on.
     action
         How elements move X.
     output
@@ -145,7 +165,8 @@ def check(
     seed
         Of the random generators that it is compared with, and of the bootstrap.
     """
-    table = read_data(data, target, size=size)
+    run = Path(model) if Path(model).is_dir() else None
+    table = read_samples(data, target, chosen_columns(features, drop), run=run, size=size)
     trouble = non_finite_message(table.x, table.feature_names if table.x.ndim == 2 else None)
     if trouble:
         raise DataError(f"{data}: {trouble}")
@@ -156,10 +177,27 @@ def check(
         group=group,
         action=moves,
         output=make_output(output, moves),
-        axes=axes,
+        axes=None if axes is None else [_axis(word, table.feature_names) for word in axes],
         worst=worst,
         seed=seed,
     )
     answer({"model": model, **found.to_json()}, as_json=json, text=str(found))
     failed = fail_above is not None and (found.defect is None or found.defect > fail_above)
     return ABOVE_LIMIT if failed else 0
+
+
+def _axis(word: str, names: Sequence[str]) -> int:
+    """The number of a coordinate that is given by the name of its column, or by its number.
+
+    >>> _axis("py", ["px", "py"]), _axis("1", ["px", "py"])
+    (1, 1)
+    """
+    if word in names:
+        return names.index(word)
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError(
+            f"--axes {in_short(word)}: no such column; choose from {enumerated(names)}, or give "
+            f"numbers from 0 on"
+        ) from None

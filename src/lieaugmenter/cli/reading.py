@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, TypedDict
 
 import numpy as np
 
-from lieaugmenter.data.files import DataError
+from lieaugmenter.data.files import DataError, Table, read_data
 from lieaugmenter.data.streaming import STREAMED, FileStream, is_large, stream_data
+from lieaugmenter.runs import RunFolder, fits
 
 # More whole numbers than this may be quantities as well as labels: the user is asked.
 _MOST_CLASSES = 30
+# And more than this are taken for labels, but may be counts: the user is told.
+_FEW_CLASSES = 10
+# Files whose columns have names.
+_TABLES = (".csv", ".parquet", ".tsv")
 
 
-def stream_of(path: Path, target: str, asked: bool | None, size: int | None) -> FileStream | None:
+class ChosenColumns(TypedDict):
+    """Columns of a table, as the readers of data take them."""
+
+    features: list[str] | None
+    drop: list[str] | None
+
+
+def chosen_columns(features: str | None, drop: str | None) -> ChosenColumns:
+    """The columns that --features and --drop name.
+
+    >>> chosen_columns(None, "id, name")
+    {'features': None, 'drop': ['id', 'name']}
+    """
+
+    def names(text: str | None) -> list[str] | None:
+        return None if text is None else [name.strip() for name in text.split(",")]
+
+    return {"features": names(features), "drop": names(drop)}
+
+
+def stream_of(
+    path: Path, target: str, asked: bool | None, size: int | None, columns: ChosenColumns
+) -> FileStream | None:
     """The file as a stream, if it is to be read piece by piece.
 
     Parameters
@@ -24,6 +52,8 @@ def stream_of(path: Path, target: str, asked: bool | None, size: int | None) -> 
         Whether to read it so; if nothing was asked, its kind and size decide.
     size
         Of images, of which no stream is made.
+    columns
+        Of a table.
     """
     if asked is None:
         asked = path.is_file() and path.suffix.lower() in STREAMED and is_large(path)
@@ -31,7 +61,47 @@ def stream_of(path: Path, target: str, asked: bool | None, size: int | None) -> 
         return None
     if size is not None:
         raise DataError(f"{path}: a size is for folders and archives of images, not for arrays")
-    return stream_data(path, target)
+    return stream_data(path, target, **columns)
+
+
+def read_samples(
+    path: Path, target: str | None, columns: ChosenColumns, *, run: Path | None, size: int | None
+) -> Table:
+    """Samples for a trained model.
+
+    Parameters
+    ----------
+    path, target, columns, size
+        The data, as the commands take them.
+    run
+        The folder of the model, if it is one of ours: unless told otherwise, its inputs are the
+        columns that it was fitted on, whatever else a table has.
+
+    Raises
+    ------
+    DataError
+        Also if samples are not of the shape that the run was fitted on.
+    """
+    config = {} if run is None else RunFolder.open(run).config()
+    names = _entry(config, "parameters", "feature_names")
+    told = target is not None or any(columns.values())
+    if not told and path.suffix.lower() in _TABLES and fits(names, list[str]):
+        columns = {"features": names, "drop": None}
+    table = read_data(path, target, size=size, **columns)
+    shape = _entry(config, "data", "x_shape")
+    if table.x.ndim == 2 and fits(shape, list[int]) and shape[1:] != [table.x.shape[1]]:
+        raise DataError(
+            f"{path}: {table.x.shape[1]} columns are left for X, but {run} was fitted on samples "
+            f"of shape {tuple(shape[1:])}. Name the target with --target, or the inputs with "
+            f"--features"
+        )
+    return table
+
+
+def _entry(config: dict[str, Any], part: str, name: str) -> Any:
+    """A value of a run's settings, None where there is none: the run's own reader complains."""
+    found = config.get(part)
+    return found.get(name) if isinstance(found, dict) else None
 
 
 def task_of(y: np.ndarray, asked: str) -> str:
@@ -53,6 +123,27 @@ def task_of(y: np.ndarray, asked: str) -> str:
             f"--task classification or --task regression"
         )
     return "classification"
+
+
+def doubt_about_classes(targets: np.ndarray | FileStream) -> str | None:
+    """What to say when whole numbers that are taken for labels may be counts.
+
+    >>> str(doubt_about_classes(np.arange(24)))[:43]
+    'the target holds 24 different whole numbers'
+    >>> doubt_about_classes(np.array([0, 1, 1]))
+    """
+    if isinstance(targets, FileStream):
+        distinct = targets.distinct(_MOST_CLASSES)
+    else:
+        distinct = np.unique(targets) if targets.ndim == 1 else None
+    if distinct is None or distinct.dtype.kind not in "iu":
+        return None
+    if not _FEW_CLASSES < len(distinct) <= _MOST_CLASSES:
+        return None
+    return (
+        f"the target holds {len(distinct)} different whole numbers, which are taken as classes. If "
+        f"they are counts or other quantities: --task regression"
+    )
 
 
 def task_of_stream(stream: FileStream) -> str:

@@ -49,6 +49,8 @@ class _DiscoverRequest(TypedDict, total=False):
     parameters: Required[_Parameters]
     size: int | None
     stream: bool | None
+    features: str | None
+    drop: str | None
 
 
 def request_of(folder: RunFolder) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from lieaugmenter.cli.answers import answer, complain
 from lieaugmenter.cli.options import Json
 from lieaugmenter.cli.program import app, refuse_torchrun
-from lieaugmenter.cli.reading import stream_of
+from lieaugmenter.cli.reading import chosen_columns, stream_of
 from lieaugmenter.data.files import DataError, read_data
 from lieaugmenter.learning import TrainingDiverged
 from lieaugmenter.report.findings import Findings
@@ -116,8 +116,9 @@ def _check_plan(plan: Plan) -> None:
                 raise ValueError(f"--{name} differs between trials; a sweep has {instead}")
         settings = asked.arguments
         data, target, size = settings["data"], settings.get("target", "y"), settings.get("size")
-        if stream_of(data, target, settings.get("stream"), size) is None:
-            read_data(data, target, size=size)
+        columns = chosen_columns(settings.get("features"), settings.get("drop"))
+        if stream_of(data, target, settings.get("stream"), size, columns) is None:
+            read_data(data, target, size=size, **columns)
 
 
 def _run_trial(plan: Plan, trial: Trial, folder: RunFolder) -> float:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from lieaugmenter.cli.answers import remark
 from lieaugmenter.cli.one_run import carry_out, conclude, new_folder, start
-from lieaugmenter.cli.options import Action, Folder, Json, Size, Stream, Strict
+from lieaugmenter.cli.options import Action, Drop, Features, Folder, Json, Size, Stream, Strict
 from lieaugmenter.cli.program import app
 from lieaugmenter.cli.requests import request_of
 from lieaugmenter.report.findings import Findings
@@ -55,6 +55,8 @@ def discover(
     data: Path,
     *,
     target: str = "y",
+    features: Features = None,
+    drop: Drop = None,
     action: Action = "vector",
     output: Literal["invariant", "same"] = "invariant",
     task: Literal["auto", "regression", "classification"] = "auto",
@@ -78,8 +80,8 @@ def discover(
     Parameters
     ----------
     data
-        An .npz with X and the target, a .csv or .parquet table, an .npy with X, or a folder, .zip
-        or .tar of class folders of images.
+        An .npz with X and the target, a .csv, .tsv or .parquet table, an .npy with X, or a folder,
+        .zip or .tar of class folders of images.
     target
         Name of the target array or column; several columns separated by commas. For an .npy the
         other .npy, with the targets.
@@ -117,6 +119,8 @@ def discover(
         "target": str(Path(target).resolve()) if data.suffix == ".npy" else target,
         "task": task,
         "size": size,
+        "features": features,
+        "drop": drop,
         "stream": stream,
         "parameters": {
             "action": action,

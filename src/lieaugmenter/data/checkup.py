@@ -10,8 +10,8 @@ import numpy as np
 # Singular values below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-5
 _STANDARDISED = 0.02
-# Columns whose sizes differ by more have units that do not go together.
-_MOST_APART = 1e4
+# Columns whose spreads differ as much are told, and warned of when the small ones hardly count.
+_APART, _FAR_APART = 10.0, 1e4
 # Wider samples have no rank computed.
 _LARGEST_RANK = 512
 # Different targets beyond this number are not counted.
@@ -237,8 +237,9 @@ class Survey:
                 Note(
                     "warning",
                     "Columns look standardised (mean 0, sd 1 each), typical of StandardScaler. "
-                    "Scaling columns differently turns a rotation into a skewed one: use one scale "
-                    "for all columns that may mix.",
+                    "Coordinates of one space (x, y, z) need one common unit, else a rotation "
+                    "becomes a skewed one; unlike quantities may be in any. Subtracting means "
+                    "moves the origin, which linear symmetries leave where it is.",
                 )
             )
         if len(self.sample_shape) == 1:
@@ -252,31 +253,31 @@ class Survey:
         return notes + _target_notes(self.labels, self._y_kind, self.count)
 
     def _notes_on_columns(self, names: Sequence[str] | None) -> list[Note]:
-        """Columns of a table that count its rows, or are far apart in size."""
+        """Columns of a table that count its rows, or are far apart in spread."""
         d = self.sample_shape[0]
         labels = [f"column {i}" if names is None or not names[i] else names[i] for i in range(d)]
         index = [labels[i] for i in np.flatnonzero(self._counting)] if self.count > 9 else []
         notes = [
-            Note("warning", f"{label} counts the rows, as an index does: leave it out.")
+            Note("warning", f"{label} counts the rows, as an index does: leave it out (--drop).")
             for label in index
         ]
-        sizes = np.sqrt(self.x_moments.spread**2 + self.x_moments.mean**2)
-        moving = sizes > 0
-        named = [label for label, moves in zip(labels, moving, strict=True) if moves]
-        return notes + (_size_notes(sizes[moving], named) if moving.any() else [])
+        varied = self._highest > self._lowest
+        named = [label for label, varies in zip(labels, varied, strict=True) if varies]
+        return notes + (_spread_notes(self.x_moments.spread[varied], named) if named else [])
 
 
-def _size_notes(sizes: np.ndarray, names: Sequence[str]) -> list[Note]:
-    """Columns in units so different that none can be seen to mix."""
-    least, most = (int(at) for at in (sizes.argmin(), sizes.argmax()))
-    if not sizes[least] * _MOST_APART < sizes[most]:
+def _spread_notes(spreads: np.ndarray, names: Sequence[str]) -> list[Note]:
+    """Columns in units so different that it matters whether they are of one kind."""
+    least, most = (int(at) for at in (spreads.argmin(), spreads.argmax()))
+    if spreads[most] < _APART * spreads[least]:
         return []
     return [
         Note(
-            "warning",
-            f"Columns are of very different size ({names[least]} about {sizes[least]:.1g}, "
-            f"{names[most]} about {sizes[most]:.1g}): the small ones hardly count. Use units in "
-            f"which columns that may mix are of one size.",
+            "warning" if spreads[most] > _FAR_APART * spreads[least] else "info",
+            f"Columns differ in spread ({names[least]} about {spreads[least]:.2g}, {names[most]} "
+            f"about {spreads[most]:.2g}). If they are unlike quantities, dividing each by its "
+            f"spread makes generators easier to learn and to read; coordinates of one space, which "
+            f"rotate into each other (x, y, z), must keep one common unit.",
         )
     ]
 

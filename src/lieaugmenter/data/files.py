@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +32,10 @@ MOST_MEMBERS = 2**20
 # Of a table. A generator has the square of as many entries.
 _MOST_COLUMNS = 100_000
 _LONGEST_LINE = 2**24
+# What may stand between the cells of a .csv; of those that are as frequent, the first.
+_SEPARATORS = (",", ";", "\t")
+# What else some write between them, and how to call it in a message.
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "'|'", " ": "spaces"}
 _IMAGE_ARCHIVES = (".tar", ".zip")
 
 
@@ -46,21 +52,94 @@ class Table:
     feature_names: list[str]
 
 
-def read_data(path: str | Path, target: str | None = "y", *, size: int | None = None) -> Table:
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are targets, and which are inputs.
+
+    Attributes
+    ----------
+    target
+        Name of the target column, or several, separated by commas; None for inputs alone.
+    features
+        Names of the inputs, in this order; all columns but the targets unless given.
+    drop
+        Names of columns that are neither.
+    """
+
+    target: str | None
+    features: Sequence[str] | None = None
+    drop: Sequence[str] | None = None
+
+    def split(self, path: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Names of the targets and of the inputs, of the columns that a table has.
+
+        >>> Columns("y", drop=["id"]).split(Path("d.csv"), ["id", "a", "b", "y"])
+        (['y'], ['a', 'b'])
+        >>> Columns("y", features=["b", "a"]).split(Path("d.csv"), ["id", "a", "b", "y"])
+        (['y'], ['b', 'a'])
+        """
+        targets = self._targets()
+        known = set(names)
+        for wanted, advice in (
+            (targets, ". Name the target with --target"),
+            (self.features or [], ". Name the inputs with --features"),
+            (self.drop or [], ""),
+        ):
+            missing = next((name for name in wanted if name not in known), None)
+            if missing is not None:
+                raise DataError(
+                    f"{path}: no column {_cut(missing)!r}; the file has {enumerated(names)}{advice}"
+                )
+            if len(set(wanted)) < len(wanted):
+                raise DataError(f"{path}: {enumerated(wanted)}: name every column once")
+        if self.features is not None and self.drop is not None:
+            raise DataError(f"{path}: give the features to use, or the columns to drop, not both")
+        others = {*targets, *(self.drop or [])}
+        chosen = names if self.features is None else self.features
+        features = [name for name in chosen if name not in others]
+        if not features:
+            raise DataError(f"{path}: no column is left for X besides the target")
+        return targets, features
+
+    def _targets(self) -> list[str]:
+        if self.target is None:
+            return []
+        return [name.strip() for name in self.target.split(",") if name.strip()] or [self.target]
+
+    def refuse(self, path: Path) -> None:
+        """Raise a `DataError` if columns are chosen of what has none with names."""
+        if self.features is not None or self.drop is not None:
+            raise DataError(
+                f"{path}: features and columns to drop are chosen by name, which only tables have"
+            )
+
+
+def read_data(
+    path: str | Path,
+    target: str | None = "y",
+    *,
+    size: int | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+) -> Table:
     """Read inputs and targets from a file, or images from class folders.
 
     Parameters
     ----------
     path
-        An .npz with an array `X` and one named by `target`; a .csv or .parquet table with one row
-        a sample, in which `target` names the target column or several, separated by commas; or a
-        folder, .zip or .tar of class folders of images, which are read as bytes (N, C, H, W) with
-        the names of the folders as targets.
+        An .npz with an array `X` and one named by `target`; a .csv, .tsv or .parquet table with
+        one row a sample, in which `target` names the target column or several, separated by commas;
+        or a folder, .zip or .tar of class folders of images, which are read as bytes (N, C, H, W)
+        with the names of the folders as targets. The cells of a .csv are separated by commas,
+        semicolons or tabs, whichever its header has most of; lines before the header that begin
+        with # are comments.
     target
         Name of the target; class folders need none. None reads inputs alone: all columns of a
         table, the X of an .npz; the targets are then without columns, (N, 0).
     size
         Side in pixels to resize images to; without it they must be of one size.
+    features, drop
+        Of a table, the columns to use as inputs, in this order, or those to leave out.
 
     Raises
     ------
@@ -69,19 +148,26 @@ def read_data(path: str | Path, target: str | None = "y", *, size: int | None = 
     """
     path = Path(path)
     suffix = path.suffix.lower()
+    columns = Columns(target, features, drop)
     if path.is_dir() or suffix in _IMAGE_ARCHIVES:
+        columns.refuse(path)
         return _read_class_folders(path, size)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if size is not None:
         raise DataError(f"{path}: a size is for folders and archives of images, not for arrays")
-    readers = {".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
+    readers = {
+        ".npz": _read_npz,
+        ".csv": _read_csv,
+        ".tsv": _read_csv,
+        ".parquet": _read_parquet,
+    }
     if suffix not in readers:
         raise DataError(
-            f"{path}: unknown kind of file {path.suffix!r}; choose from .csv, .npz, .parquet, and "
-            f"for class folders of images .tar, .zip or a folder"
+            f"{path}: unknown kind of file {path.suffix!r}; choose from .csv, .npz, .parquet, "
+            f".tsv, and for class folders of images .tar, .zip or a folder"
         )
-    table = readers[suffix](path, target)
+    table = readers[suffix](path, columns)
     if len(table.x) != len(table.y):
         raise DataError(f"{path}: X has {len(table.x)} rows, {target} has {len(table.y)}")
     if len(table.x) == 0:
@@ -208,7 +294,9 @@ def check_npy(file: IO[bytes], size: int) -> None:
         raise ValueError(f"an array of {said} bytes by its header, {held} are there")
 
 
-def _read_npz(path: Path, target: str | None) -> Table:
+def _read_npz(path: Path, columns: Columns) -> Table:
+    columns.refuse(path)
+    target = columns.target
     hint = ". An .npz needs X and the target (name it with --target)"
     arrays = read_arrays(path, ("X",) if target is None else ("X", target), hint)
     x = arrays["X"]
@@ -234,27 +322,83 @@ def _read_class_folders(path: Path, size: int | None) -> Table:
     return Table(found.images, names[found.labels], _default_names(found.images.shape[-1]))
 
 
-def _read_csv(path: Path, target: str | None) -> Table:
+def _read_csv(path: Path, columns: Columns) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(_lines(path, file), strict=True)
-            header = [name.strip() for name in next(rows, [])]
-            _check_header(path, header)
-            cells = [row for row in rows if row]
+            header, cells = _cells(path, _lines(path, file))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except csv.Error as error:
-        raise DataError(f"{path}: not a readable .csv file ({in_short(error)})") from None
-    for number, row in enumerate(cells, start=2):
-        if len(row) != len(header):
+        raise DataError(f"{path}: not a readable {path.suffix} file ({in_short(error)})") from None
+    targets, features = columns.split(path, header)
+    places = {name: i for i, name in enumerate(header)}
+    used = {name: [row[places[name]] for row in cells] for name in (*features, *targets)}
+    return _table(path, used, targets, features)
+
+
+def _cells(path: Path, lines: Iterator[str]) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns, and the rows."""
+    first, before = "", 0
+    for line in lines:
+        if line.strip() and not line.startswith("#"):
+            first = line
+            break
+        before += 1
+    separator = "\t" if path.suffix.lower() == ".tsv" else _separator_of(first)
+    rows = csv.reader(chain([first], lines), delimiter=separator, strict=True)
+    header = [name.strip() for name in next(rows, [])]
+    _check_header(path, header)
+    _check_that_it_names_columns(path, header)
+    cells: list[list[str]] = []
+    for row in rows:
+        if row and not cells:
+            _check_separator(path, header, row, separator)
+        if row and len(row) != len(header):
             raise DataError(
-                f"{path}: line {number} has {len(row)} cells, the header has {len(header)}"
+                f"{path}: line {before + rows.line_num} has {len(row)} cells, the header has "
+                f"{len(header)}"
             )
-    columns = {name: [row[i] for row in cells] for i, name in enumerate(header)}
-    return _split_columns(path, columns, target)
+        cells += [row] if row else []
+    return header, cells
 
 
-def _read_parquet(path: Path, target: str | None) -> Table:
+def _separator_of(header: str) -> str:
+    """What stands between the names of columns.
+
+    >>> _separator_of("x;y;t"), _separator_of('"a; b",c'), _separator_of("alone")
+    (';', ',', ',')
+    """
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    return max(_SEPARATORS, key=unquoted.count)
+
+
+def _check_separator(path: Path, header: list[str], row: list[str], separator: str) -> None:
+    """Raise a `DataError` if the only column there is would be several with another separator."""
+    if len(header) > 1 or len(row) > 1:
+        return
+    for mark, word in _MARKS.items():
+        parts = [len(line.split(None if mark == " " else mark)) for line in (header[0], row[0])]
+        if mark != separator and parts[0] == parts[1] > 1:
+            wanted = "tabs" if path.suffix.lower() == ".tsv" else "commas, semicolons or tabs"
+            raise DataError(
+                f"{path}: has one column, whose cells seem to be separated by {word}; write "
+                f"{wanted}"
+            )
+
+
+def _check_that_it_names_columns(path: Path, header: list[str]) -> None:
+    """Raise a `DataError` for a header of numbers, which is a sample."""
+    # pandas writes 0, 1, 2, … where columns have no names.
+    counted = header == [str(i) for i in range(len(header))]
+    if all(_is_number(name) for name in header) and not counted:
+        raise DataError(
+            f"{path}: the first line has to name the columns; this one holds numbers "
+            f"({enumerated(header[:4])}{', …' * (len(header) > 4)}). Write a line of names above "
+            f"it, without # at its beginning"
+        )
+
+
+def _read_parquet(path: Path, columns: Columns) -> Table:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -263,33 +407,36 @@ def _read_parquet(path: Path, target: str | None) -> Table:
             "reading .parquet needs pyarrow: pip install 'lieaugmenter[parquet]'"
         ) from None
     try:
-        columns = _parquet_columns(path, pa, parquet)
+        names = [str(name) for name in parquet.read_schema(path).names]
+        _check_header(path, names)
+        targets, features = columns.split(path, names)
+        used = _parquet_columns(path, [*features, *targets], pa, parquet)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path}: not a readable .parquet file ({in_short(error)})") from None
-    _check_header(path, list(columns))
-    return _split_columns(path, columns, target)
+    return _table(path, used, targets, features)
 
 
-def _parquet_columns(path: Path, pa: Any, parquet: Any) -> dict[str, np.ndarray]:
-    schema = parquet.read_schema(path)
+def _parquet_columns(path: Path, names: list[str], pa: Any, parquet: Any) -> dict[str, np.ndarray]:
+    schema, used = parquet.read_schema(path), set(names)
     kinds = pa.types
-    words = [f.name for f in schema if kinds.is_string(f.type) or kinds.is_large_string(f.type)]
+    fields = [f for f in schema if f.name in used]
+    words = [f.name for f in fields if kinds.is_string(f.type) or kinds.is_large_string(f.type)]
     # A word that is repeated takes no more room in the file, but would in memory: first it is read
     # as a number and a list of words.
     with parquet.ParquetFile(path, read_dictionary=words) as file:
-        for f in file.schema_arrow:
+        for f in fields:
             if not (kinds.is_primitive(f.type) or kinds.is_decimal(f.type) or f.name in words):
                 raise DataError(
                     f"{path}: column {_cut(f.name)!r} holds {_cut(str(f.type))}; numbers "
                     f"or words are needed"
                 )
         packed = path.stat().st_size
-        check_unpacked(path, 8 * file.metadata.num_rows * max(len(schema), 1), packed)
-        table = file.read()
+        check_unpacked(path, 8 * file.metadata.num_rows * len(names), packed)
+        table = file.read(columns=names)
     check_unpacked(path, sum(_decoded_size(table[name], pa) for name in words), packed)
-    return {str(name): _plain(table[name], pa) for name in table.column_names}
+    return {name: _plain(table[name], pa) for name in names}
 
 
 def _decoded_size(column: Any, pa: Any) -> int:
@@ -326,19 +473,12 @@ def _lines(path: Path, file: IO[str]) -> Iterator[str]:
         yield line
 
 
-def _split_columns(
-    path: Path, columns: Mapping[str, list[str] | np.ndarray], target: str | None
+def _table(
+    path: Path,
+    columns: Mapping[str, list[str] | np.ndarray],
+    targets: list[str],
+    features: list[str],
 ) -> Table:
-    targets = [name.strip() for name in (target or "").split(",") if name.strip()]
-    missing = [name for name in targets if name not in columns]
-    if missing or (not targets and target is not None):
-        raise DataError(
-            f"{path}: no column {missing[0] if missing else target!r}; the file has "
-            f"{enumerated(columns)}. {_advice_on_names(list(columns))}"
-        )
-    features = [name for name in columns if name not in targets]
-    if not features:
-        raise DataError(f"{path}: no column is left for X besides the target")
     x = np.stack([_numbers(path, name, columns[name]) for name in features], axis=1)
     if not targets:
         y = _no_targets(x)
@@ -347,23 +487,6 @@ def _split_columns(
     else:
         y = _target(path, targets[0], columns[targets[0]])
     return Table(x, y, features)
-
-
-def _advice_on_names(names: list[str]) -> str:
-    """What to do about names of columns among which the target is not.
-
-    >>> _advice_on_names(["a;b;y"])
-    "Columns are separated by commas; these seem to be by ';'"
-    >>> _advice_on_names(["0.5", "1.25"])
-    'The first line has to name the columns; this one holds numbers'
-    """
-    if len(names) == 1:
-        for mark in (";", "\t", "|"):
-            if mark in names[0]:
-                return f"Columns are separated by commas; these seem to be by {mark!r}"
-    if all(_is_number(name) for name in names):
-        return "The first line has to name the columns; this one holds numbers"
-    return "Name the target with --target"
 
 
 def _numbers(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarray:
@@ -381,9 +504,22 @@ def _numbers(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarra
             if not _is_number(cell):
                 raise DataError(
                     f"{path}: column {_cut(name)!r}, row {row + 1} holds {_cut(str(cell))!r}, "
-                    f"which is no number. Encode words as numbers or leave the column out"
+                    f"which is no number. {_advice_on(name, str(cell))}"
                 ) from None
         raise
+
+
+def _advice_on(name: str, cell: str) -> str:
+    """What to do about a column with a cell that is no number.
+
+    >>> _advice_on("x", "1,5")
+    'Write decimals with a point'
+    >>> _advice_on("gas", "Ar")
+    "Encode words as numbers, or leave the column out: --drop 'gas'"
+    """
+    if _is_number(cell.replace(",", ".")):
+        return "Write decimals with a point"
+    return f"Encode words as numbers, or leave the column out: --drop {_cut(name)!r}"
 
 
 def _target(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lieaugmenter.data.files import DataError
+from lieaugmenter.data.files import Columns, DataError
 from lieaugmenter.learning.streams import Piece, Stream
 
 # Rows of an .npy that are read at once, in number and in memory.
@@ -83,7 +83,13 @@ class FileStream(Stream):
             yield self.piece(number)
 
 
-def stream_data(path: str | Path, target: str = "y") -> FileStream:
+def stream_data(
+    path: str | Path,
+    target: str = "y",
+    *,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+) -> FileStream:
     """Open a file to be read piece by piece.
 
     Parameters
@@ -94,6 +100,8 @@ def stream_data(path: str | Path, target: str = "y") -> FileStream:
     target
         For a table the name of the target column, or several, separated by commas; for an .npy the
         path of another one, the targets.
+    features, drop
+        Of a table, the columns to use as inputs, in this order, or those to leave out.
 
     Examples
     --------
@@ -118,11 +126,12 @@ def stream_data(path: str | Path, target: str = "y") -> FileStream:
         )
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    stream = (
-        ParquetStream(path, target)
-        if path.suffix.lower() == ".parquet"
-        else NpyStream(path, Path(target))
-    )
+    columns = Columns(target, features, drop)
+    if path.suffix.lower() == ".parquet":
+        stream = ParquetStream(path, columns)
+    else:
+        columns.refuse(path)
+        stream = NpyStream(path, Path(target))
     if stream.count == 0:
         raise DataError(f"{path}: the file has no rows")
     return stream
@@ -147,11 +156,11 @@ class ParquetStream(FileStream):
     ----------
     path
         The file.
-    target
-        Name of the target column, or several, separated by commas.
+    columns
+        Which of its columns are targets, and which are inputs.
     """
 
-    def __init__(self, path: Path, target: str) -> None:
+    def __init__(self, path: Path, columns: Columns) -> None:
         self.path = path
         with _readable_parquet(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
@@ -163,27 +172,19 @@ class ParquetStream(FileStream):
                 f"{path}: a row group unpacks to {largest / 2**30:.1f} GiB, and a row group is "
                 f"read whole. Write the file with smaller ones (row_group_size=10_000, say)"
             )
-        self.targets = [name.strip() for name in target.split(",") if name.strip()]
         names = list(schema.names)
         if len(set(names)) < len(names):
             raise DataError(f"{path}: a column name appears more than once")
-        missing = [name for name in self.targets if name not in names]
-        if missing or not self.targets:
-            raise DataError(
-                f"{path}: no column {missing[0] if missing else target!r}; the file has "
-                f"{', '.join(names)}. Name the target with --target"
-            )
-        self.feature_names = [name for name in names if name not in self.targets]
-        if not self.feature_names:
-            raise DataError(f"{path}: no column is left for X besides the target")
-        kinds = {name: _kind(schema.field(name).type) for name in names}
+        self.targets, self.feature_names = columns.split(path, names)
+        used = (*self.feature_names, *self.targets)
+        kinds = {name: _kind(schema.field(name).type) for name in used}
         words = kinds[self.targets[0]] == "words" and len(self.targets) == 1
         self.whole = kinds[self.targets[0]] == "whole" and len(self.targets) == 1
-        for name in names:
+        for name in used:
             if kinds[name] not in ("whole", "real") and not (words and name == self.targets[0]):
                 raise DataError(
                     f"{path}: column {name!r} holds {schema.field(name).type}, which are no "
-                    f"numbers. Encode words as numbers or leave the column out"
+                    f"numbers. Encode words as numbers, or leave the column out: --drop {name!r}"
                 )
         if words:
             self.labels = _words(self, path)

@@ -19,6 +19,7 @@ from lieaugmenter.estimators.building import Given, build
 from lieaugmenter.estimators.fitted import Fitted
 from lieaugmenter.estimators.folders import first_seed, open_run, save_predictor
 from lieaugmenter.estimators.inputs import (
+    have_names,
     may_mix_freely,
     names_of_columns,
     validated_x,
@@ -35,6 +36,7 @@ from lieaugmenter.estimators.judging import (
 from lieaugmenter.estimators.settings import check_settings
 from lieaugmenter.estimators.task import Task, read_once, task_of_arrays, task_of_stream
 from lieaugmenter.estimators.training import Lesson
+from lieaugmenter.estimators.words import verdict_with_names
 from lieaugmenter.learning.streams import Stream
 from lieaugmenter.processes import from_first
 from lieaugmenter.report.findings import Findings
@@ -169,6 +171,8 @@ class SymmetryEstimator(Fitted):
             self.identity_ = in_units_of_data(self.predictor_, discovery.identity)
             losses = {0: lesson.plain_loss() if count else loss, count: loss}
             self.symmetries_ = table_of_many(discovery.evidence, chosen=count, losses=losses)
+        if have_names(self):
+            self.verdict_ = verdict_with_names(self.verdict_, self._axis_names())
         self.n_samples_ = task.n_samples
         self._data = task.data
         self._tried = tuple(data[:_TRIED_SAMPLES].clone() for data in task.held_out)
@@ -202,5 +206,5 @@ class SymmetryEstimator(Fitted):
 
     def _predict_values(self, X: Any, views: int | None) -> np.ndarray:
         check_is_fitted(self, "verdict_")
-        x = torch.from_numpy(np.ascontiguousarray(self._validated_x(X, reset=False))).float()
+        x = torch.from_numpy(self._validated_x(X, reset=False)).float()
         return self.predictor_.predict(x, views=views).double().numpy()

@@ -19,8 +19,8 @@ from lieaugmenter.lie.basis import LARGEST_DIM, is_closed
 def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
     """X as an array of finite numbers; `reset` lets scikit-learn note its columns."""
     image = settings.action == "image" or isinstance(settings.action, ImageAction)
-    checked = np.asarray(
-        validate_data(
+    try:
+        checked = validate_data(
             settings,
             x,
             reset=reset,
@@ -28,7 +28,16 @@ def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
             ensure_all_finite=False,
             dtype=[np.float32, np.float64],
         )
-    )
+    except (TypeError, ValueError) as error:
+        column = _column_without_numbers(x)
+        if column is None:
+            raise
+        raise ValueError(
+            f"column {column!r} of X does not hold numbers ({error}). Encode them as numbers, or "
+            f"leave the column out"
+        ) from None
+    # The values of a DataFrame may not be written to, which torch warns of.
+    checked = np.require(np.asarray(checked), requirements=["C", "W"])
     message = non_finite_message(checked, names_of_columns(settings, checked.shape))
     if message:
         raise ValueError(message)
@@ -39,6 +48,21 @@ def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
             f"are supported). Use action='image' for pixels, or points of a small dimension"
         )
     return checked
+
+
+def _column_without_numbers(x: Any) -> str | None:
+    """The first column of a DataFrame that is no numbers."""
+    for name in getattr(x, "columns", ()):
+        try:
+            np.asarray(x[name], dtype=np.float64)
+        except (TypeError, ValueError):
+            return str(name)
+    return None
+
+
+def have_names(settings: Settings) -> bool:
+    """Whether the columns of X have names that were not made up here."""
+    return settings.feature_names is not None or hasattr(settings, "feature_names_in_")
 
 
 def names_of_columns(settings: Settings, shape: tuple[int, ...]) -> list[str] | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,10 +17,30 @@ from torch import Tensor, nn
 from lieaugmenter.actions import Action
 from lieaugmenter.learning import Objective
 
+P = ParamSpec("P")
+
+
+def _knowing_its_names(init: Callable[P, None]) -> Callable[P, None]:
+    """Answer a wrong name of a parameter with the right ones."""
+
+    @functools.wraps(init)
+    def checked(*args: P.args, **given: P.kwargs) -> None:
+        known = [name for name in inspect.signature(init).parameters if name != "self"]
+        unknown = next((name for name in given if name not in known), None)
+        if unknown is not None:
+            raise TypeError(
+                f"unknown parameter {unknown!r} of {type(args[0]).__name__}; choose from "
+                f"{', '.join(sorted(known))}"
+            )
+        init(*args, **given)
+
+    return checked
+
 
 class Settings(BaseEstimator):
     """The parameters of both estimators; see `SymmetryRegressor` for what they mean."""
 
+    @_knowing_its_names
     def __init__(
         self,
         network: str | nn.Module | Callable[..., nn.Module] = "auto",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -131,6 +132,16 @@ def with_names(text: str, names: Sequence[str]) -> str:
         return re.sub(r"\d+", lambda m: names[int(m[0])], match[1]) if known else match[0]
 
     return re.sub(r"\bax[ei]s (\d+(?:(?:, | and )\d+)*)", named, text)
+
+
+def verdict_with_names(verdict: Verdict, names: Sequence[str]) -> Verdict:
+    """A verdict that speaks of features by their names."""
+    group = verdict.components
+    return replace(
+        verdict,
+        components=None if group is None else with_names(group, names),
+        reasons=[with_names(reason, names) for reason in verdict.reasons],
+    )
 
 
 def _until(reached: Sequence[float | None]) -> str:

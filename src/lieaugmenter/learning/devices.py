@@ -21,7 +21,19 @@ def pick_device(device: str | torch.device) -> torch.device:
         raise ValueError(f"device={str(device)!r} holds no numbers; choose from auto, cpu, cuda")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={str(device)!r}, but this machine has no usable CUDA device")
+    if chosen.type not in ("cpu", "cuda"):
+        _check_that_it_is_there(chosen)
     return chosen
+
+
+def _check_that_it_is_there(device: torch.device) -> None:
+    try:
+        torch.zeros(1, device=device)
+    except Exception as error:  # each kind of device has errors of its own
+        raise ValueError(
+            f"device={str(device)!r}, but this machine has no usable one; choose from auto, cpu, "
+            f"cuda"
+        ) from error
 
 
 def lay_channels_last(module: nn.Module) -> None:
