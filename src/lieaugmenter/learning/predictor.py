@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lieaugmenter.actions import ImageAction
-from lieaugmenter.actions.base import Batch, map_tensors
+from lieaugmenter.actions.base import Batch, batch_size, map_tensors
 from lieaugmenter.learning.augmenter import LARGEST_REACH, LieAugmenter
 from lieaugmenter.learning.labels import matched
 from lieaugmenter.lie.brackets import orthonormal
@@ -20,6 +20,8 @@ from lieaugmenter.lie.samplers import IntegerGrid, Uniform
 _REACHES = (1.0, 2.0, 4.0, 8.0)
 # Samples on which they are compared.
 _COMPARED = 4096
+# Rows of a table that are predicted at once, at least: one alone is multiplied in another order.
+_FEWEST_ROWS = 32
 
 
 class Predictor(nn.Module):
@@ -116,8 +118,16 @@ class Predictor(nn.Module):
 
     @torch.no_grad()
     def predict(self, x: Batch, views: int | None = None) -> Tensor:
-        """The same without gradients, on the CPU."""
-        return self(x, views=views).cpu()
+        """The same without gradients, on the CPU; to the bit, whatever else is predicted with it.
+
+        A few rows of a table are asked for together with copies of the first: products of other
+        sizes round otherwise.
+        """
+        n = batch_size(x)
+        missing = _FEWEST_ROWS - n if isinstance(x, Tensor) and x.ndim == 2 else 0
+        if n and missing > 0:
+            x = torch.cat([x, x[:1].expand(missing, -1)])
+        return self(x, views=views)[:n].cpu()
 
     @torch.no_grad()
     def loss(self, x: Batch, y: Tensor, views: int | None = None) -> float:
