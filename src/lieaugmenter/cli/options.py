@@ -23,4 +23,5 @@ Stream = Annotated[
         "that holds more than 1 GiB."
     ),
 ]
+Output = Literal["invariant", "same", "vector"]
 Action = Literal["vector", "points", "affine", "fourvector", "image"]

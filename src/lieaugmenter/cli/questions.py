@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from lieaugmenter.analysis.audit import audit
 from lieaugmenter.analysis.models import load_model
 from lieaugmenter.cli.answers import answer
-from lieaugmenter.cli.options import Action, Json, Size, Stream
+from lieaugmenter.cli.options import Action, Json, Output, Size, Stream
 from lieaugmenter.cli.program import ABOVE_LIMIT, BAD_INPUT, app
 from lieaugmenter.cli.reading import stream_of, task_of, task_of_stream
 from lieaugmenter.data.checkup import Note, Survey, examine, non_finite_message
@@ -112,7 +112,7 @@ def check(
     axes: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     target: str | None = None,
     action: Action = "vector",
-    output: Literal["invariant", "same"] = "invariant",
+    output: Output = "invariant",
     worst: int = 5,
     fail_above: float | None = None,
     seed: int = 0,
@@ -137,7 +137,7 @@ def check(
     action
         How elements move X.
     output
-        Whether the model's outputs stay or move with X.
+        How the model's outputs move: not at all, the same as X, or as vectors of the space.
     worst
         How many of the worst samples to list.
     fail_above
