@@ -472,6 +472,31 @@ def test_the_contragredient_action_is_accepted(rng: torch.Generator) -> None:
     assert_action(dual, catalogue.gl(2), torch.randn(4, 2, generator=rng))
 
 
+def test_an_action_of_a_smaller_group_is_told_how_to_be_checked(rng: torch.Generator) -> None:
+    def spin2(g: Tensor, x: Tensor) -> Tensor:
+        return (g @ g @ x.unsqueeze(-1)).squeeze(-1)
+
+    x = torch.randn(4, 2, generator=rng)
+    with pytest.raises(ValueError, match=r"tried on all matrices; .*check_on="):
+        FunctionAction(spin2, 2, x)
+    assert_action(FunctionAction(spin2, 2, x, check_on=catalogue.so(2)), catalogue.so(2), x)
+    with pytest.raises(ValueError, match=r"in the group$"):
+        FunctionAction(spin2, 2, x, check_on=catalogue.gl(2))
+
+
+def test_a_users_action_may_be_one_of_homogeneous_coordinates(rng: torch.Generator) -> None:
+    """A torque about a point that moves along: only its block of rotations is looked at."""
+
+    def pseudovector(g: Tensor, t: Tensor) -> Tensor:
+        block = g[:, :3, :3]
+        return torch.linalg.det(block)[:, None] * (block @ t.unsqueeze(-1)).squeeze(-1)
+
+    torque = FunctionAction(pseudovector, 4, torch.randn(4, 3, generator=rng), rows=3)
+    points = AffineAction(3)
+    assert (torque.dim, torque.rows, torque.space_dim) == (points.dim, points.rows, 3)
+    assert torch.equal(torque.mask, points.mask)
+
+
 def test_an_action_that_moves_under_the_identity_is_refused(rng: torch.Generator) -> None:
     with pytest.raises(ValueError, match="not an action"):
         FunctionAction(lambda g, x: 0 * x, 2, torch.randn(4, 2, generator=rng))
