@@ -201,6 +201,20 @@ def test_forces_show_translations_because_these_do_not_move_them(tmp_path: Path)
     assert model.report(tmp_path / "forces.html").exists()
 
 
+def test_forces_that_would_be_translated_are_remarked() -> None:
+    x, forces, _ = of_atoms(100)
+    model = SymmetryRegressor(action="affine", epochs=1, verbose=1, **QUICK)
+    for output, y, remarked in (
+        ("same", forces, True),
+        ("same", x + forces, False),
+        ("vector", forces, False),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.set_params(output=output).fit(x, y)
+        assert any("use output='vector'" in str(w.message) for w in caught) == remarked
+
+
 def test_a_dipole_of_points_is_one_vector_for_each_sample() -> None:
     x, _, dipole = of_atoms(1500)
     model = SymmetryRegressor(
