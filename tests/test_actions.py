@@ -13,6 +13,7 @@ from lieaugmenter.actions import (
     Action,
     AffineAction,
     DirectSumAction,
+    DisplacementAction,
     FourVectorAction,
     FunctionAction,
     ImageAction,
@@ -155,6 +156,43 @@ class TestAffineSinglePoint(TestAffine):
         return torch.randn(4, 3, generator=rng)
 
 
+class TestDisplacement(ActionContract):
+    """Turned and stretched about a point, whose place does not matter."""
+
+    def make_action(self) -> Action:
+        return DisplacementAction(3)
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 5, 3, generator=rng)
+
+    def basis(self) -> Tensor:
+        basis = catalogue.lift(catalogue.gl(3))
+        basis[:, :3, 3] = -basis[:, :3, :3] @ torch.tensor([1.0, -2.0, 3.0])
+        return basis
+
+    def bad_batches(self) -> list[tuple[Batch, str]]:
+        message = r"\(N, 3\) or \(N, …, 3\)"
+        return [(torch.zeros(5, 4), message), (torch.zeros(3), message), ({}, "is a dict")]
+
+
+class TestDisplacementSingleVector(TestDisplacement):
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 3, generator=rng)
+
+
+class TestPositionsAndVelocities(ActionContract):
+    """Columns of both kinds under one element."""
+
+    def make_action(self) -> Action:
+        return DirectSumAction([(AffineAction(2), 4), (DisplacementAction(2), 4)])
+
+    def make_batch(self, rng: torch.Generator) -> Batch:
+        return torch.randn(4, 8, generator=rng)
+
+    def basis(self) -> Tensor:
+        return catalogue.aff(2)
+
+
 class TestImage(ActionContract):
     # Bilinear interpolation of a blob 3 pixels wide: about 2 % in each warp.
     tolerance = 4e-2
@@ -290,6 +328,23 @@ def test_direct_sum_gives_a_users_action_its_columns_as_they_are(rng: torch.Gene
 
 # --- space --------------------------------------------------------------------------------------
 
+
+def test_displacements_are_differences_of_points(rng: torch.Generator) -> None:
+    elements = Elements(torch.randn(4, 3, 12, generator=rng) * 0.3, catalogue.aff(3))
+    p, q = torch.randn(2, 4, 5, 3, generator=rng)
+    points = AffineAction(3)
+    expected = points.act(elements, p) - points.act(elements, q)
+    moved = DisplacementAction(3).act(elements, p - q)
+    torch.testing.assert_close(moved, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_translations_do_not_move_displacements(rng: torch.Generator) -> None:
+    v = torch.randn(4, 5, 3, generator=rng)
+    shift = constant(catalogue.translations(3), 1.0, -2.0, 3.0, batch=4)
+    assert torch.equal(moved_once(DisplacementAction(3), shift, v), v)
+    assert not DisplacementAction(3).differential(catalogue.translations(3)[0], v).any()
+
+
 ROTATION = catalogue.se(2)[:1]
 
 
@@ -415,6 +470,31 @@ def test_the_contragredient_action_is_accepted(rng: torch.Generator) -> None:
         torch.randn(4, 2, generator=rng),
     )
     assert_action(dual, catalogue.gl(2), torch.randn(4, 2, generator=rng))
+
+
+def test_an_action_of_a_smaller_group_is_told_how_to_be_checked(rng: torch.Generator) -> None:
+    def spin2(g: Tensor, x: Tensor) -> Tensor:
+        return (g @ g @ x.unsqueeze(-1)).squeeze(-1)
+
+    x = torch.randn(4, 2, generator=rng)
+    with pytest.raises(ValueError, match=r"tried on all matrices; .*check_on="):
+        FunctionAction(spin2, 2, x)
+    assert_action(FunctionAction(spin2, 2, x, check_on=catalogue.so(2)), catalogue.so(2), x)
+    with pytest.raises(ValueError, match=r"in the group$"):
+        FunctionAction(spin2, 2, x, check_on=catalogue.gl(2))
+
+
+def test_a_users_action_may_be_one_of_homogeneous_coordinates(rng: torch.Generator) -> None:
+    """A torque about a point that moves along: only its block of rotations is looked at."""
+
+    def pseudovector(g: Tensor, t: Tensor) -> Tensor:
+        block = g[:, :3, :3]
+        return torch.linalg.det(block)[:, None] * (block @ t.unsqueeze(-1)).squeeze(-1)
+
+    torque = FunctionAction(pseudovector, 4, torch.randn(4, 3, generator=rng), rows=3)
+    points = AffineAction(3)
+    assert (torque.dim, torque.rows, torque.space_dim) == (points.dim, points.rows, 3)
+    assert torch.equal(torque.mask, points.mask)
 
 
 def test_an_action_that_moves_under_the_identity_is_refused(rng: torch.Generator) -> None:

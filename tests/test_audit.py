@@ -19,6 +19,7 @@ from lieaugmenter import SymmetryClassifier, SymmetryRegressor
 from lieaugmenter.actions import (
     Action,
     AffineAction,
+    DisplacementAction,
     FourVectorAction,
     ImageAction,
     InvariantAction,
@@ -215,6 +216,18 @@ def test_outputs_that_move_otherwise_than_said_are_named() -> None:
     moving = checked(Radial(equivariant=True), x)
     assert moving.hint is not None
     assert "not invariant but 'same'" in moving.hint
+
+
+def test_forces_are_told_from_points_that_are_translated() -> None:
+    """Springs between points: they turn with them, wherever these are."""
+    x, points = normal(150, 4, 3), AffineAction(3)
+    for output in (points, InvariantAction()):
+        found = checked(lambda x: x.mean(1, keepdim=True) - x, x, "se(3)", points, output)
+        assert found.hint is not None
+        assert "not translated: they are 'vector'" in found.hint
+    vectors = DisplacementAction(3)
+    right = checked(lambda x: x.mean(1, keepdim=True) - x, x, "se(3)", points, vectors)
+    assert (right.defect or 0) < 1e-4
 
 
 def test_a_gradient_is_recognised_as_a_covector() -> None:

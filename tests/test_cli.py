@@ -181,6 +181,22 @@ def test_discover_reads_fits_and_reports(capsys: pytest.CaptureFixture[str]) -> 
     assert len(run.metrics()) == 2
 
 
+def test_discover_takes_a_dipole_of_points_for_a_vector(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    x = np.random.default_rng(0).normal(size=(80, 4, 3))
+    np.savez("atoms.npz", X=x, dipole=x[:, 0] - x[:, 1])
+    asked = ("discover", "atoms.npz", "--target", "dipole", "--action", "points")
+    quick = ("--generators", "3", "--epochs", "1", "--views", "2", "--json")
+    code, out, err = call(capsys, *asked, "--output", "same", *quick)
+    assert code == 2
+    assert "output='vector'" in out + err
+    code, out, err = call(capsys, *asked, "--output", "vector", "-o", "runs/atoms", *quick)
+    assert code == 0
+    code, out, err = call(capsys, "resume", "runs/atoms", "--json")
+    assert code == 0
+
+
 def test_discover_classifies_words_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     rows = [f"{a},{b},{'out' if a * a + b * b > 1 else 'in'}" for a, b in rng.normal(size=(80, 2))]
@@ -367,7 +383,11 @@ def test_each_mistake_gets_one_message_and_exit_code_2(
 @pytest.mark.parametrize(
     ("arrays", "options", "message"),
     [
-        ({"X": np.ones((9, 8)), "y": np.ones(9)}, ["--output", "same"], "needs y with 8 columns"),
+        (
+            {"X": np.ones((9, 8)), "y": np.ones(9)},
+            ["--output", "same"],
+            "needs y of the shape of X",
+        ),
         ({"X": np.ones((9, 4, 4, 1)), "y": np.ones(9)}, ["--action", "fourvector"], "last"),
         ({"X": np.ones((9, 28, 28, 1)), "y": np.ones(9)}, ["--action", "image"], "channels first"),
         ({"X": np.ones((9, 8)), "y": np.ones(9)}, ["--blocks", "2", "2"], "blocks sum to 4"),

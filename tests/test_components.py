@@ -246,6 +246,17 @@ def test_a_mirror_image_of_the_region_cannot_be_judged() -> None:
     assert outcomes(found)["reflection of axis 2"] == "present"
 
 
+def test_a_swap_of_points_leaves_vectors_that_are_not_theirs() -> None:
+    """Two vectors that describe four points, none of which they belong to."""
+
+    def two_vectors(x: Tensor) -> Tensor:
+        return torch.stack([x.mean(1), x.square().sum((1, 2))[:, None] * x.sum(1)], dim=1)
+
+    space = VectorAction(3)
+    found = components(two_vectors, two_vectors, normal(300, 4, 3), action=space, output=space)
+    assert outcomes(found)["swap of points 0 and 1"] == "present"
+
+
 def test_features_of_different_size_cannot_be_swapped() -> None:
     x = normal(500, 2) * torch.tensor([1.0, 10.0])
     found = of_functions(lambda x: x.sum(1, keepdim=True), x, VectorAction(2))

@@ -16,7 +16,7 @@ from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.actions import InvariantAction, VectorAction
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
 from lieaugmenter.analysis.dimension import Dimensions, Row, visible_defect
-from lieaugmenter.analysis.verdict import Trial, decide
+from lieaugmenter.analysis.verdict import Trial, Verdict, decide
 from lieaugmenter.discovery import (
     Discovery,
     Evidence,
@@ -29,7 +29,9 @@ from lieaugmenter.discovery import (
     team_network,
     weigh,
 )
+from lieaugmenter.discovery.evidence import Extent
 from lieaugmenter.estimators.building import untrained
+from lieaugmenter.estimators.words import sentence_of_teams
 from lieaugmenter.nets import MLP
 
 VECTOR, INVARIANT = VectorAction(3), InvariantAction()
@@ -91,6 +93,69 @@ def test_a_sphere_is_certified_with_all_its_rotations(of_sphere: Discovery) -> N
 def test_a_certified_generator_holds_over_the_whole_range(of_sphere: Discovery) -> None:
     assert of_sphere.verdict.holds_until == [2.0, 2.0, 2.0]
     assert of_sphere.reach() == 2.0
+
+
+def jagged(seed: int) -> Callable[[Tensor], Tensor]:
+    """The sphere with errors of its own on a scale below that of a step."""
+    waves = 8 * torch.randn(3, 40, generator=torch.Generator().manual_seed(seed))
+
+    def values(x: Tensor) -> Tensor:
+        return sphere(x) + 0.3 * torch.sin(x @ waves + seed).mean(1, keepdim=True) * 40**0.5
+
+    return values
+
+
+def test_noise_is_not_taken_for_a_lack_of_data(of_sphere: Discovery) -> None:
+    """Turned samples lie among the samples, whether or not the teams can judge them."""
+    noisy = replace(of_sphere.evidence, first=jagged(1), second=jagged(2))
+    turned = noisy.extent(of_sphere.span[0], 2.0)
+    assert (turned.holds_until, turned.beyond) == (None, "unclear")
+    assert turned.open_until == 2.0
+    stretched = of_sphere.evidence.extent(torch.eye(3), 2.0)
+    assert stretched.beyond != "unclear"
+    assert stretched.open_until < 1.0
+
+
+def test_a_certified_generator_is_trained_with_as_far_as_nothing_speaks_against_it(
+    of_sphere: Discovery,
+) -> None:
+    whole, undecided = Extent(2.0, 2.0, None), Extent(None, 1.5, "unclear")
+    broken, leaving = Extent(0.5, 0.75, "unclear"), Extent(None, 0.0, "cannot be judged")
+    for extents, reach in (
+        ((whole, undecided), 1.5),
+        ((whole, broken), 0.75),
+        ((undecided, leaving), 2.0 / 8),
+        ((), None),
+    ):
+        assert replace(of_sphere, extents=extents).reach() == reach
+
+
+@pytest.mark.parametrize(
+    ("extents", "words"),
+    [
+        ([(2.0, None), (2.0, None)], "up to 2, the largest that were asked for."),
+        ([(2.0, None), (0.5, "absent")], "up to 0.5; beyond, it is surely broken."),
+        ([(0.5, "unclear"), (2.0, None)], "up to 0.5; beyond, the held-out samples do not decide."),
+        ([(0.5, "cannot be judged")], "0.5; beyond, samples are moved to where there are no data"),
+        ([(None, "unclear"), (2.0, None)], "How far it holds, the held-out samples do not decide."),
+        ([(None, "unclear"), (None, "cannot be judged")], "to where there are no data, and were"),
+        ([(None, "absent")], "It holds near the identity only"),
+    ],
+)
+def test_how_far_a_symmetry_holds_is_told_with_its_reason(
+    extents: list[tuple[float | None, str | None]], words: str
+) -> None:
+    until, beyond = (list(values) for values in zip(*extents, strict=True))
+    verdict = decide(table(SURE, NONE), 0.99, labels=False, samples=100)
+    told = sentence(replace(verdict, holds_until=until, beyond=beyond))
+    assert words in told
+    assert told.count("no data") == words.count("no data")
+
+
+def sentence(verdict: Verdict) -> str:
+    return sentence_of_teams(
+        verdict, None, generators=verdict.dimension, samples=500, names=["x", "y"], affine=False
+    )
 
 
 def test_generators_have_the_norm_of_learned_ones(of_sphere: Discovery) -> None:
@@ -247,6 +312,8 @@ def test_teams_that_say_the_opposite_are_told_apart_from_a_small_defect() -> Non
     assert verdict.outcome == "inconclusive"
     assert "the opposite of each other" in verdict.reasons[-1]
     assert not any("neither surely below" in reason for reason in verdict.reasons)
+    assert str(verdict) == "inconclusive: 0 generators, the teams say the opposite of each other"
+    assert "say the opposite of each other along the best direction" in sentence(verdict)
 
 
 @pytest.mark.parametrize(("quality", "outcome"), [(0.99, "refuted"), (0.93, "inconclusive")])
@@ -298,6 +365,22 @@ def test_a_verdict_by_trial_says_so_and_keeps_the_defect_from_before() -> None:
     assert (verdict.outcome, verdict.dimension) == ("certified", 2)
     assert (verdict.defect, verdict.upper) == (TRIED.defect, TRIED.upper)
     assert any("imposed" in reason and "0.05" in reason for reason in verdict.reasons)
+    assert str(verdict) == (
+        "certified by imposing it: 2 generators, defect before 0.150 (95 % upper bound 0.200)"
+    )
+    told = sentence(verdict)
+    assert "is certified by imposing it: when it was, the held-out loss" in told
+    assert "before, the defect of the span was 0.15" in told
+
+
+def test_a_defect_below_zero_is_told_as_none() -> None:
+    verdict = decide(table((-0.062, -0.081, 0.03, 0.0), NONE), 0.99, labels=False, samples=100)
+    assert verdict.outcome == "certified"
+    assert str(verdict) == "certified: 1 generator, defect 0.000 (95 % upper bound 0.030)"
+    assert "the defect of the span is 0 (95 % bounds 0 to 0.03;" in sentence(verdict)
+    assert "changes by 0 of how much" in verdict.reasons[0]
+    assert "it is -0.062" in verdict.reasons[0]
+    assert verdict.to_json()["defect"] == -0.062
 
 
 def area(x: Tensor) -> Tensor:

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter import testing
-from lieaugmenter.actions import Action, AffineAction, InvariantAction, VectorAction
+from lieaugmenter.actions import (
+    Action,
+    AffineAction,
+    DisplacementAction,
+    InvariantAction,
+    VectorAction,
+)
 from lieaugmenter.lie import catalogue
 from lieaugmenter.nets import MLP
 from lieaugmenter.nets.equivariant import EquivariantNetwork, equivariant_maps, tensor_square
@@ -59,6 +65,32 @@ def test_outputs_move_with_inputs(name: str, exchangeable: bool) -> None:
     error = testing.equivariance_error(shaken(model), generators, x, action=action, output=action)
     assert error < 1e-5
     assert float((model(x) - x).detach().std()) > 0.1
+
+
+@every_algebra
+@either_order
+@pytest.mark.parametrize("vectors", [(4,), (), (2,)], ids=["one a point", "one", "two"])
+def test_vectors_turn_with_inputs_but_are_not_translated(
+    name: str, exchangeable: bool, vectors: tuple[int, ...]
+) -> None:
+    """In double precision: the mean of a set hardly has a direction of its own."""
+    generators, affine = ALGEBRAS[name][0].double(), ALGEBRAS[name][1]
+    d = generators.shape[-1] - affine
+    model = EquivariantNetwork(
+        generators,
+        (4, d),
+        (*vectors, d),
+        output="vector",
+        affine=affine,
+        exchangeable=exchangeable,
+    )
+    x = torch.randn(20, 4, d, dtype=torch.float64)
+    moved = DisplacementAction(d) if affine else VectorAction(d)
+    error = testing.equivariance_error(
+        shaken(model), generators, x, action=action_of(name), output=moved
+    )
+    assert error < 1e-10
+    assert model(x).shape == (20, *vectors, d)
 
 
 @pytest.mark.parametrize("name", [name for name in ALGEBRAS if name != "scaling"])

@@ -226,6 +226,57 @@ def test_output_same_predicts_vectors_that_move() -> None:
     assert model.predict(x).shape == y.shape
 
 
+def of_atoms(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions of three atoms far from the origin, forces between them, and a dipole."""
+    x = np.random.default_rng(1).normal(size=(n, 3, 3))
+    apart = x[:, :, None] - x[:, None]
+    forces = (apart * np.exp(-np.square(apart).sum(-1) / 4)[..., None]).sum(2)
+    dipole = np.einsum("i,nid->nd", np.array([1.0, -0.5, -0.5]), x)
+    return 30 * x + np.array([50.0, 0.0, -20.0]), 1e-3 * forces, dipole
+
+
+def test_forces_show_translations_because_these_do_not_move_them(tmp_path: Path) -> None:
+    """`output="same"` would translate the forces too, and find rotations alone."""
+    x, forces, _ = of_atoms(3000)
+    model = SymmetryRegressor(
+        action="affine", output="vector", n_generators="auto", epochs=5, **QUICK
+    ).fit(x, forces)
+    assert (model.verdict_.outcome, model.verdict_.group) == ("certified", "se(3)")
+    assert str(model.verdict_.components).startswith("E(3)")
+    assert model.predict(x[:2]).shape == (2, 3, 3)
+    # Forces are in units of their own.
+    assert float(model.predictor_.y_scale) == pytest.approx(np.sqrt(np.square(forces).mean()))
+    exact = torch.from_numpy(model.generators_)
+    assert float(exact[:, :3, 3].abs().max()) > 10
+    assert model.report(tmp_path / "forces.html").exists()
+
+
+def test_forces_that_would_be_translated_are_remarked() -> None:
+    x, forces, _ = of_atoms(100)
+    model = SymmetryRegressor(action="affine", epochs=1, verbose=1, **QUICK)
+    for output, y, remarked in (
+        ("same", forces, True),
+        ("same", x + forces, False),
+        ("vector", forces, False),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.set_params(output=output).fit(x, y)
+        assert any("use output='vector'" in str(w.message) for w in caught) == remarked
+
+
+def test_a_dipole_of_points_is_one_vector_for_each_sample() -> None:
+    x, _, dipole = of_atoms(1500)
+    model = SymmetryRegressor(
+        action="points", output="vector", n_generators=3, epochs=2, **QUICK
+    ).fit(x, dipole)
+    assert model.predict(x[:4]).shape == (4, 3)
+    assert model.augment(x[:4]).shape == (4, QUICK["n_views"], 3, 3)
+    manifest = model.manifest()
+    assert (manifest.action, manifest.output) == ("points", "vector")
+    assert (manifest.in_shape, manifest.out_shape) == ((3, 3), (3,))
+
+
 def test_scaling_symmetry_can_be_found_with_the_defaults() -> None:
     x = np.random.default_rng(0).normal(size=(2000, 2))
     y = np.sin(3 * np.arctan2(x[:, 1], x[:, 0]))
@@ -392,7 +443,25 @@ def test_cross_validation_and_clone_work() -> None:
             {"output": "same"},
             np.ones((5, 8)),
             np.ones(5),
-            "output='same' needs y with 8 columns .* y has 1 .* use output='invariant'",
+            r"of the shape of X, \(5, 8\), .* y has shape \(5,\). .* use output='invariant'",
+        ),
+        (
+            {"output": "same", "action": "points"},
+            np.ones((5, 4, 3)),
+            np.ones((5, 3)),
+            "such as a dipole, output='vector'",
+        ),
+        (
+            {"output": "vector", "action": "points"},
+            np.ones((5, 4, 3)),
+            np.ones((5, 2)),
+            r"y has shape \(5, 2\).* expects \(N, 3\)",
+        ),
+        (
+            {"output": "vector", "action": "affine"},
+            np.ones((5, 4, 3)),
+            np.ones(5),
+            r"y has shape \(5,\).*use output='invariant'",
         ),
         (
             {"action": "image"},

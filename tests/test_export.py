@@ -161,6 +161,17 @@ def test_actions_given_as_objects_have_their_usual_names() -> None:
     assert (found.action, found.output) == ("fourvector", "invariant")
     moved = replace(KEPT["named"], action="VectorAction(dim=3)", output="VectorAction(dim=3)")
     assert (moved.action, moved.output) == ("vector", "same")
+    forces = replace(KEPT["affine"], output="DisplacementAction(space_dim=2)")
+    assert (forces.action, forces.output) == ("affine", "vector")
+
+
+def test_a_vector_among_vectors_is_not_taken_for_the_same_shape() -> None:
+    """Several vectors in, one out: `same` would promise as many."""
+    found = replace(
+        KEPT["named"], action="vector", output="vector", in_shape=(4, 3), out_shape=(3,)
+    )
+    assert found.output == "vector"
+    assert found.export("network")(torch.randn(5, 4, 3)).shape == (5, 3)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import gradcheck
 
-from lieaugmenter.actions import AffineAction, StructuredAction, VectorAction
+from lieaugmenter.actions import (
+    Action,
+    AffineAction,
+    DisplacementAction,
+    StructuredAction,
+    VectorAction,
+)
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.objective import (
     PAPER_TWO_BODY,
@@ -347,8 +353,8 @@ def test_a_model_that_returns_something_else_is_refused_readably(
     ("settings", "y", "message"),
     [
         ({}, torch.zeros(3, 2), "x has 4 rows, y has 3"),
-        ({}, torch.zeros(4), r"1 column\(s\) in shape \(4,\).*use output='invariant'"),
-        ({}, torch.zeros(4, 3), r"3 column\(s\) in shape \(4, 3\)"),
+        ({}, torch.zeros(4), r"y has shape \(4,\).*use output='invariant'"),
+        ({}, torch.zeros(4, 3), r"y has shape \(4, 3\)"),
         ({}, torch.zeros(4).long(), "integer labels are classes.*output='invariant'"),
         ({"output": "invariant"}, torch.zeros(4, 1).long(), r"class labels must be \(N,\)"),
         ({"output": "invariant"}, torch.zeros(4, 2) + 1j, "y is complex"),
@@ -508,6 +514,42 @@ def test_structured_input_is_moved_and_seen_whole(rng: torch.Generator) -> None:
     assert augmenter.predict(model, x).shape == (4,)
 
 
+def test_labels_that_are_vectors_turn_but_are_not_translated(rng: torch.Generator) -> None:
+    """Forces on the atoms of a dict of fields, which has no shape that they could share."""
+    action = StructuredAction({"positions": AffineAction(2)})
+    x, forces = {"positions": torch.randn(4, 3, 2, generator=rng)}, torch.ones(4, 3, 2)
+    settings = {"action": action, "dim": None, "objective": Objective(equivariance=1.0)}
+    shifts, turn = catalogue.translations(2), catalogue.se(2)[:1]
+
+    def missed(basis: Tensor) -> float:
+        augmenter = make(output="vector", basis=basis, **settings)
+        loss = augmenter.loss(lambda x: torch.ones_like(x["positions"]), x, forces)
+        return float(loss.parts["equivariance"])
+
+    assert missed(shifts) == 0
+    assert missed(turn) > 0.1
+    with pytest.raises(ValueError, match=r"a dict or tuple of fields\. .* output='vector'"):
+        make(output="same", basis=shifts, **settings).loss(
+            lambda x: torch.ones_like(x["positions"]), x, forces
+        )
+
+
+@pytest.mark.parametrize(
+    ("action", "dim", "moved_by"),
+    [
+        ("vector", 3, VectorAction(3)),
+        ("points", 3, VectorAction(3)),
+        ("fourvector", None, VectorAction(4)),
+        ("affine", 3, DisplacementAction(3)),
+        ("image", None, DisplacementAction(2)),
+    ],
+)
+def test_a_vector_is_one_of_the_space_that_elements_act_on(
+    action: str, dim: int | None, moved_by: Action
+) -> None:
+    assert repr(make(action=action, dim=dim, output="vector").output) == repr(moved_by)
+
+
 def test_bound_module_gives_the_loss_and_owns_all_parameters(rng: torch.Generator) -> None:
     x, y = torch.randn(2, 4, 2, generator=rng)
     model, augmenter = mlp(2, 2), make()
@@ -552,7 +594,7 @@ def test_the_range_grows_with_each_training_loss_only(rng: torch.Generator) -> N
     ("settings", "message"),
     [
         ({"action": "vectro"}, "unknown action 'vectro'; choose from affine, fourvector, image"),
-        ({"output": "equal"}, "unknown output 'equal'; choose from invariant, same"),
+        ({"output": "equal"}, "unknown output 'equal'; choose from invariant, same, vector"),
         ({"dim": None}, "action='vector' needs dim="),
         ({"n_views": 0}, "at least 1"),
         ({"output": VectorAction(3)}, r"do not share their matrices \(size 3"),
@@ -755,6 +797,8 @@ def test_basis_must_have_its_place_in_the_action() -> None:
         LieAugmenter("affine", 2, basis=catalogue.so(3))
     with pytest.raises(ValueError, match="do not share their matrices"):
         LieAugmenter("vector", 3, output=AffineAction(2))
+    with pytest.raises(ValueError, match="such as forces, move by output='vector'"):
+        LieAugmenter("affine", 3, output=VectorAction(3))
 
 
 def test_loss_without_gradients_does_not_advance_the_warm_up() -> None:

@@ -16,6 +16,7 @@ PUBLIC = {
     "Action",
     "AffineAction",
     "DirectSumAction",
+    "DisplacementAction",
     "Elements",
     "FourVectorAction",
     "FunctionAction",

@@ -117,6 +117,23 @@ def test_verdict_shows_its_word_sign_and_numbers() -> None:
     assert "so(2)" in page_of("image")
 
 
+def test_a_certificate_by_imposing_says_so_above_its_defect_from_before() -> None:
+    tried = Verdict("certified", "so(2)", 1, 0.09, 0.104, 0.99, [], imposed=True)
+    page = render(replace(orbits_findings(), verdict=tried))
+    assert "certified by imposing it" in page
+    assert "defect before" in page
+
+
+def test_a_defect_below_zero_is_shown_as_none() -> None:
+    below = Verdict("certified", "so(2)", 1, -0.0621, 0.03, 0.99, [])
+    page = render(replace(orbits_findings(), verdict=below))
+    assert "0.0621" not in page
+    opposite = Verdict("inconclusive", None, 0, -0.3621, -0.3, 0.99, [])
+    page = render(replace(orbits_findings(), verdict=opposite))
+    assert "0.3621" not in page
+    assert "the teams say the opposite of each other" in page
+
+
 def test_unknown_outcome_promises_nothing() -> None:
     page = render(replace(image_findings(), verdict=verdict('odd" onclick="x')))
     assert 'class="card verdict inconclusive"' in page

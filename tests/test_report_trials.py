@@ -18,7 +18,7 @@ from lieaugmenter.actions import DirectSumAction, InvariantAction, VectorAction
 from lieaugmenter.data.dynamics import FEATURES, true_generator
 from lieaugmenter.learning import LieAugmenter
 from lieaugmenter.learning.predictor import Predictor
-from lieaugmenter.lie.catalogue import lift, scaling, so, translations
+from lieaugmenter.lie.catalogue import lift, scaling, se, so, translations
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import render
 from lieaugmenter.report.sweep import Sweep, moving_planes, reach, sweep
@@ -104,6 +104,12 @@ class TestSweep:
         assert found.quantity == "relative error"
         assert found.direct.shape[-1] == 1
         assert found.direct.max() < 1e-4
+
+    def test_forces_are_no_points_among_the_positions(self) -> None:
+        x = torch.randn(6, 2, 3)
+        for output, is_point in (("same", True), ("vector", False)):
+            augmenter = LieAugmenter("affine", 3, output=output, basis=se(3))
+            assert swept(Predictor(nn.Identity(), augmenter), x, x).alike == is_point
 
     @pytest.mark.parametrize(
         ("features", "panels"), [(1, [[0]]), (2, [[0, 1]]), (3, [[0, 1, 2]]), (4, [[0, 1]])]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from lieaugmenter.actions import Action as Action
 from lieaugmenter.actions import AffineAction as AffineAction
 from lieaugmenter.actions import DirectSumAction as DirectSumAction
+from lieaugmenter.actions import DisplacementAction as DisplacementAction
 from lieaugmenter.actions import FourVectorAction as FourVectorAction
 from lieaugmenter.actions import FunctionAction as FunctionAction
 from lieaugmenter.actions import ImageAction as ImageAction

@@ -7,5 +7,6 @@ from lieaugmenter.actions.linear import FourVectorAction as FourVectorAction
 from lieaugmenter.actions.linear import InvariantAction as InvariantAction
 from lieaugmenter.actions.linear import VectorAction as VectorAction
 from lieaugmenter.actions.spatial import AffineAction as AffineAction
+from lieaugmenter.actions.spatial import DisplacementAction as DisplacementAction
 from lieaugmenter.actions.spatial import ImageAction as ImageAction
 from lieaugmenter.actions.structured import StructuredAction as StructuredAction

@@ -171,10 +171,14 @@ class FunctionAction(Action):
         A few samples to check the function on: the identity must not move them, and acting twice
         must be acting by the product.
     check_on
-        Generators to check it on, (c, d, d), where it is an action of a smaller group; all
-        matrices of size d unless given.
+        Generators of the group to check it on, (c, d, d), where the function is an action of that
+        group only; all matrices that `rows` allows unless given. Learned generators may leave the
+        group: fix them (`basis`), or say what may differ from zero (`mask`).
+    rows
+        How many leading rows of a generator may differ from zero, `dim` unless given: d - 1 in
+        homogeneous coordinates, beside `AffineAction`.
     space_dim
-        D of the normalisation, `dim` unless given.
+        D of the normalisation, `rows` unless given.
     tolerance
         Largest relative error accepted in the check.
 
@@ -197,19 +201,24 @@ class FunctionAction(Action):
         example: Batch,
         *,
         check_on: Tensor | None = None,
+        rows: int | None = None,
         space_dim: int | None = None,
         tolerance: float = 1e-3,
     ) -> None:
-        super().__init__(dim, space_dim=space_dim)
+        super().__init__(dim, space_dim=rows if space_dim is None else space_dim, rows=rows)
         self.function = function
-        basis = torch.eye(dim * dim).view(-1, dim, dim) if check_on is None else check_on
-        error = composition_error(self, basis, example)
+        every = torch.eye(dim * dim).view(-1, dim, dim)[: self.rows * dim]
+        error = composition_error(self, every if check_on is None else check_on, example)
         if not error <= tolerance:
+            smaller = (
+                ". It was tried on all matrices; if it is meant for a smaller group, give the "
+                "generators of that one: check_on=catalogue.so(3), say"
+            )
             raise ValueError(
                 f"not an action: act(g, act(h, x)) differs from act(gh, x) by {error:.2g} of the "
                 f"size of x (tolerance {tolerance:g}). The usual causes: the matrices multiply in "
                 f"the wrong order (use g⁻¹ where the coordinates move), or a term is not linear "
-                f"in the group"
+                f"in the group{smaller if check_on is None else ''}"
             )
 
     def act(self, elements: Elements, x: Batch) -> Batch:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, in_one_precision, shape_of
-from lieaugmenter.actions.spatial import AffineAction
+from lieaugmenter.actions.spatial import AffineAction, DisplacementAction
 from lieaugmenter.lie.elements import Elements, as_given
 from lieaugmenter.lie.units import spread_of
 
@@ -190,4 +190,4 @@ class DirectSumAction(Action):
 
 def _moves_vectors(action: Action) -> bool:
     """Whether an action moves any number of vectors of a sample alike."""
-    return isinstance(action, VectorAction | AffineAction)
+    return isinstance(action, VectorAction | AffineAction | DisplacementAction)

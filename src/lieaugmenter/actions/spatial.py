@@ -1,4 +1,4 @@
-"""Actions on space: points in homogeneous coordinates, and images by warping their grid.
+"""Actions on space: points and their differences, and images by warping their grid.
 
 Convention for images: the coordinate frame has its origin at the centre, x to the right, y UP, and
 half of the longer side as the unit, so that a rotation is a rotation for any aspect ratio. The
@@ -68,6 +68,62 @@ class AffineAction(Action):
 
     def __repr__(self) -> str:
         return f"AffineAction(space_dim={self.space_dim})"
+
+
+class DisplacementAction(Action):
+    """v ↦ A v on vectors of R^n, where `AffineAction` moves points p ↦ A p + b.
+
+    Forces, velocities, dipoles and other differences of points turn, stretch and shear with them,
+    but are not translated. A sample is one vector (batch, n) or several (batch, …, n).
+
+    Parameters
+    ----------
+    space_dim
+        n; generators have size n + 1, as those of `AffineAction`.
+
+    Examples
+    --------
+    >>> from lieaugmenter.lie.catalogue import translations
+    >>> shift = Elements(torch.tensor([[[5.0, 0.0]]]), translations(2))
+    >>> DisplacementAction(2).act(shift, torch.tensor([[1.0, 2.0]]))
+    tensor([[[1., 2.]]])
+    """
+
+    def __init__(self, space_dim: int) -> None:
+        super().__init__(space_dim + 1, space_dim=space_dim, rows=space_dim)
+
+    def act(
+        self, elements: Elements, x: Float[Tensor, "batch *n e"]
+    ) -> Float[Tensor, "batch views *n e"]:
+        # A difference of points (p, 1) - (q, 1) has 0 where a point has 1.
+        return elements.apply(pad(x, (0, 1)))[..., : self.space_dim]
+
+    def differential(
+        self, generator: Float[Tensor, "d d"], x: Float[Tensor, "batch *n e"]
+    ) -> Float[Tensor, "batch *n e"]:
+        """A v with the generator's block A."""
+        e = self.space_dim
+        generator, vectors = in_one_precision(generator, x)
+        return as_given(vectors @ generator[:e, :e].mT, x)
+
+    def spread(self, x: Float[Tensor, "batch *n e"]) -> Float[Tensor, " e"]:
+        return spread_of(x)
+
+    def in_spreads(
+        self, velocity: Float[Tensor, "batch *n e"], spread: Float[Tensor, " e"]
+    ) -> Float[Tensor, "batch *n e"]:
+        return velocity / spread
+
+    def check(self, x: Batch, name: str = "X") -> None:
+        shape = shape_of(x, name)
+        if len(shape) < 2 or shape[-1] != self.space_dim:
+            raise ValueError(
+                f"{name} has shape {shape}. Vectors of a space of {self.space_dim} dimensions are "
+                f"expected, (N, {self.space_dim}) or (N, …, {self.space_dim})"
+            )
+
+    def __repr__(self) -> str:
+        return f"DisplacementAction(space_dim={self.space_dim})"
 
 
 class ImageAction(Action):

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.actions.linear import InvariantAction
+from lieaugmenter.actions.spatial import AffineAction, DisplacementAction
 from lieaugmenter.analysis.bootstrap import bounds, resample_in_parts
 from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.analysis.equivariance import equivariance_error, lie_derivative
@@ -635,6 +636,11 @@ def _conventions(
         yield words, *_squares(lambda z: model(z.mT), x.mT, [*generators], action, output)
     few = map_tensors(lambda t: t[:2], x)
     shape = model(few).shape
+    points = isinstance(action, AffineAction) and shape[-1] == action.space_dim
+    if points and not isinstance(output, DisplacementAction):
+        words = "the model's outputs turn with its inputs but are not translated: they are 'vector'"
+        vectors = DisplacementAction(action.space_dim)
+        yield words, *_squares(model, x, [*generators], action, vectors)
     if isinstance(output, InvariantAction):
         if isinstance(x, Tensor) and shape == few.shape:
             words = "the model's outputs move with its inputs: they are not invariant but 'same'"

@@ -596,7 +596,9 @@ class _Judge:
         if isinstance(action, InvariantAction):
             return x
         if candidate.order is not None:
-            return x[:, list(candidate.order)] if x.ndim == 3 else x
+            # Of two vectors that describe five points, a permutation of the points says nothing.
+            of_points = x.ndim == 3 and x.shape[1] == len(candidate.order)
+            return x[:, list(candidate.order)] if of_points else x
         n = batch_size(x)
         first = action.moving(x)
         matrix = candidate.matrix.to(dtype=first.dtype, device=first.device)

@@ -76,7 +76,8 @@ class Verdict:
         to [0, 1].
     holds_until
         For each generator the coefficient up to which finite elements keep held-out predictions,
-        in the norm of training; None where moved samples leave the data. Empty if not measured.
+        in the norm of training; None where that is not sure of the smallest that was tried. Empty
+        if not measured.
     components
         Name of the group with its discrete components, None if not tested.
     reasons
@@ -85,6 +86,12 @@ class Verdict:
         The 95 % bootstrap lower bound of the defect.
     more
         Whether there may be more generators: one more than are certified is not excluded.
+    beyond
+        For each generator, what was found beyond `holds_until`: ``"absent"`` where the symmetry
+        surely fails, ``"unclear"`` where the samples do not decide, ``"cannot be judged"`` where
+        moved samples leave the data; None where it holds over the whole range.
+    imposed
+        Whether it was certified by imposing it on the teams (`Trial`); the defect is that before.
     """
 
     outcome: str
@@ -98,6 +105,13 @@ class Verdict:
     components: str | None = None
     lower: float | None = None
     more: bool = False
+    beyond: list[str | None] = field(default_factory=list)
+    imposed: bool = False
+
+    @property
+    def opposite(self) -> bool:
+        """Whether the teams surely say the opposite of each other along the best direction."""
+        return self.outcome != "certified" and self.upper is not None and self.upper < 0
 
     def among(self, defects: Sequence[float]) -> Verdict:
         """With the noise of training beside that of the samples, where it can be told.
@@ -137,10 +151,22 @@ class Verdict:
         least = "at least " if self.more else ""
         found = f"{least}{self.dimension} generator{'s' if self.dimension != 1 else ''}"
         group = f", {self.group}" if self.group else ""
+        how = " by imposing it" if self.imposed else ""
         bound = ""
-        if self.defect is not None and self.upper is not None:
-            bound = f", defect {self.defect:.3f} (95 % upper bound {self.upper:.3f})"
-        return f"{self.outcome}: {found}{group}{bound}"
+        if self.opposite:
+            bound = ", the teams say the opposite of each other"
+        elif self.defect is not None and self.upper is not None:
+            before = " before" if self.imposed else ""
+            bound = (
+                f", defect{before} {at_least_zero(self.defect):.3f} (95 % upper bound "
+                f"{at_least_zero(self.upper):.3f})"
+            )
+        return f"{self.outcome}{how}: {found}{group}{bound}"
+
+
+def at_least_zero(defect: float) -> float:
+    """A defect for people: the estimate has no bias, and of a symmetry it may come out negative."""
+    return max(defect, 0.0)
 
 
 def quality_of(prediction: Tensor, y: Tensor) -> float:
@@ -405,8 +431,9 @@ def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: 
         reasons.append(f"These teams show {found - tried.dimension} more. {_said_of(row)}")
     reasons += _words_on_unidentified(table)
     return Verdict(
-        "certified", None, found, tried.defect, tried.upper, quality, reasons, lower=tried.lower
-    )
+        "certified", None, found, tried.defect, tried.upper, quality, reasons, lower=tried.lower,
+        imposed=True,
+    )  # fmt: skip
 
 
 def _asked_on(samples: int) -> str:
@@ -438,11 +465,12 @@ def _said_of(row: Row) -> str:
         if row.dimension == 1
         else f"Along the worst direction in the span of {row.dimension} generators"
     )
-    opposite = " Below zero the teams say the opposite of each other." if row.defect < 0 else ""
+    below = f" The estimate has no bias; it is {row.defect:.3g}." if row.defect < 0 else ""
     return (
-        f"{span} what both predict changes by {row.defect:.3g} of how much it changes when each "
-        f"sample moves as far in a random direction (95 % bootstrap bounds {row.lower:.3g} to "
-        f"{row.upper:.3g}; to be certified it must surely be below {DEFECT_BOUND:g}).{opposite}"
+        f"{span} what both predict changes by {at_least_zero(row.defect):.3g} of how much it "
+        f"changes when each sample moves as far in a random direction (95 % bootstrap bounds "
+        f"{row.lower:.3g} to {row.upper:.3g}; to be certified it must surely be below "
+        f"{DEFECT_BOUND:g}).{below}"
     )
 
 

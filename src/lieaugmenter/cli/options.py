@@ -33,4 +33,5 @@ Features = Annotated[
 Drop = Annotated[
     str | None, Parameter(help="Columns of a table to leave out, separated by commas.")
 ]
+Output = Literal["invariant", "same", "vector"]
 Action = Literal["vector", "points", "affine", "fourvector", "image"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from lieaugmenter.analysis.audit import audit
 from lieaugmenter.analysis.models import load_model
 from lieaugmenter.cli.answers import answer
-from lieaugmenter.cli.options import Action, Drop, Features, Json, Size, Stream
+from lieaugmenter.cli.options import Action, Drop, Features, Json, Output, Size, Stream
 from lieaugmenter.cli.program import ABOVE_LIMIT, BAD_INPUT, app
 from lieaugmenter.cli.reading import (
     chosen_columns,
@@ -131,7 +131,7 @@ def check(
     features: Features = None,
     drop: Drop = None,
     action: Action = "vector",
-    output: Literal["invariant", "same"] = "invariant",
+    output: Output = "invariant",
     worst: int = 5,
     fail_above: float | None = None,
     seed: int = 0,
@@ -157,7 +157,7 @@ def check(
     action
         How elements move X.
     output
-        Whether the model's outputs stay or move with X.
+        How the model's outputs move: not at all, the same as X, or as vectors of the space.
     worst
         How many of the worst samples to list.
     fail_above

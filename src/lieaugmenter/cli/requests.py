@@ -7,7 +7,7 @@ from typing import Any, Literal, Required, TypedDict, get_type_hints
 
 import numpy as np
 
-from lieaugmenter.cli.options import Action
+from lieaugmenter.cli.options import Action, Output
 from lieaugmenter.data.streaming import FileStream
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.runs import RunError, RunFolder, fields_of, in_short, read_json
@@ -28,7 +28,7 @@ class _Parameters(TypedDict):
     """Of an estimator, those that can be asked for."""
 
     action: Action
-    output: Literal["invariant", "same"]
+    output: Output
     n_generators: int | Literal["auto"]
     blocks: list[int] | None
     epochs: int | None

@@ -9,7 +9,17 @@ from cyclopts import Parameter
 
 from lieaugmenter.cli.answers import remark
 from lieaugmenter.cli.one_run import carry_out, conclude, new_folder, start
-from lieaugmenter.cli.options import Action, Drop, Features, Folder, Json, Size, Stream, Strict
+from lieaugmenter.cli.options import (
+    Action,
+    Drop,
+    Features,
+    Folder,
+    Json,
+    Output,
+    Size,
+    Stream,
+    Strict,
+)
 from lieaugmenter.cli.program import app
 from lieaugmenter.cli.requests import request_of
 from lieaugmenter.report.findings import Findings
@@ -58,7 +68,7 @@ def discover(
     features: Features = None,
     drop: Drop = None,
     action: Action = "vector",
-    output: Literal["invariant", "same"] = "invariant",
+    output: Output = "invariant",
     task: Literal["auto", "regression", "classification"] = "auto",
     generators: int | Literal["auto"] | None = None,
     blocks: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
@@ -88,7 +98,8 @@ def discover(
     action
         How elements move X.
     output
-        Whether the target stays or moves with X.
+        How the target moves: not at all, the same as X, or as a vector of the space, which turns
+        with X but is not translated (forces, a dipole).
     task
         Regression or classification; by the target's type unless given.
     generators

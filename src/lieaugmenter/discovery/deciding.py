@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +13,7 @@ from lieaugmenter.actions.base import batch_size
 from lieaugmenter.analysis.components import Components
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.verdict import Verdict, decide
-from lieaugmenter.discovery.evidence import STEPS_OF_RANGE, Evidence
+from lieaugmenter.discovery.evidence import STEPS_OF_RANGE, Evidence, Extent
 from lieaugmenter.discovery.spans import normalised
 
 
@@ -37,6 +38,8 @@ class Discovery:
         What all this rests on.
     largest
         The largest coefficient that was asked for.
+    extents
+        How far each generator of the span holds.
     """
 
     span: Float[Tensor, "c d d"]
@@ -46,15 +49,17 @@ class Discovery:
     components: Components | None
     evidence: Evidence
     largest: float
+    extents: tuple[Extent, ...] = ()
 
     def reach(self) -> float | None:
-        """The range to train with: as far as every generator surely holds; None without any.
+        """The range to train with; None without generators.
 
-        Where not even the smallest step can be judged, that step.
+        As far as no generator surely fails, nor moves samples to where there are no data: among
+        them the generator is certified, and what holds for every small step holds for many. Where
+        already the smallest step does, that step.
         """
         smallest = self.largest / STEPS_OF_RANGE
-        held = [smallest if until is None else until for until in self.verdict.holds_until]
-        return min(held, default=None)
+        return min((max(extent.open_until, smallest) for extent in self.extents), default=None)
 
 
 def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
@@ -92,9 +97,25 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
                 f"bounds {row.lower:.3g} to {row.upper:.3g})."
             )
     components = evidence.components(generators=span, identity=verdict.group)
+    extents = tuple(unimposed.extent(generator, largest) for generator in span)
+    local = _words_on_failing(extents)
     verdict = replace(
         verdict,
-        holds_until=[unimposed.holds_until(generator, largest) for generator in span],
-        components=components.group,
+        reasons=[*verdict.reasons, *local],
+        holds_until=[extent.holds_until for extent in extents],
+        beyond=[extent.beyond for extent in extents],
+        # Neither elements that surely fail nor generators without a name make a group.
+        components=None if local or verdict.group is None else components.group,
     )
-    return Discovery(span, found, identity, verdict, components, evidence, largest)
+    return Discovery(span, found, identity, verdict, components, evidence, largest, extents)
+
+
+def _words_on_failing(extents: Sequence[Extent]) -> list[str]:
+    """Where finite elements surely fail, although their generator holds."""
+    failing = [extent.fails_at for extent in extents if extent.fails_at is not None]
+    if not failing:
+        return []
+    return [
+        f"Elements with a coefficient of {min(failing):.3g} surely change predictions: it is a "
+        f"symmetry of small transformations, not of a whole group."
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,13 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, map_tensors
 from lieaugmenter.analysis.compare import principal_cosines
-from lieaugmenter.analysis.components import PRESENT, Candidate, Components, components
+from lieaugmenter.analysis.components import (
+    PRESENT,
+    UNCLEAR,
+    Candidate,
+    Components,
+    components,
+)
 from lieaugmenter.analysis.conjugation import USUAL_NOISE
 from lieaugmenter.analysis.dimension import (
     DEFECT_BOUND,
@@ -39,6 +45,58 @@ _COMPARED = 500
 _SHARES = (0.03, 0.1, 0.3)
 # Coefficients at which it is asked how far a symmetry holds, up to the range.
 STEPS_OF_RANGE = 8
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How far along exp(wL) a symmetry holds on held-out data, in steps of the coefficient.
+
+    Attributes
+    ----------
+    holds_until
+        Up to here every step surely holds; None where not even the first does.
+    open_until
+        Up to here no step surely fails, and none moves samples to where there are no data; 0 where
+        the first does.
+    beyond
+        Outcome of the step after `holds_until`: ``"absent"`` where it surely fails, ``"unclear"``
+        where that cannot be decided, ``"cannot be judged"`` where moved samples leave the data;
+        None where all steps hold.
+    fails_at
+        The first step that surely fails; None where none does.
+    """
+
+    holds_until: float | None
+    open_until: float
+    beyond: str | None
+    fails_at: float | None = None
+
+    @classmethod
+    def of(cls, outcomes: Mapping[float, str]) -> Extent:
+        """From the outcomes of all steps, by their coefficients.
+
+        >>> Extent.of({0.5: "present", 1.0: "unclear", 1.5: "absent"})
+        Extent(holds_until=0.5, open_until=1.0, beyond='unclear', fails_at=1.5)
+        """
+        surely = _until(outcomes, (PRESENT,))
+        beyond = (outcome for w, outcome in outcomes.items() if w > surely)
+        fails = (w for w, outcome in outcomes.items() if outcome == ABSENT)
+        return cls(
+            surely or None,
+            _until(outcomes, (PRESENT, UNCLEAR)),
+            next(beyond, None),
+            next(fails, None),
+        )
+
+
+def _until(outcomes: Mapping[float, str], accepted: Sequence[str]) -> float:
+    """The last coefficient before any whose outcome is not accepted; 0 where the first is not."""
+    reached = 0.0
+    for w, outcome in outcomes.items():
+        if outcome not in accepted:
+            break
+        reached = w
+    return reached
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,23 +148,15 @@ class Evidence:
         )
         return [one.judge(span).defect for one in benches]
 
-    def holds_until(self, generator: Float[Tensor, "d d"], largest: float) -> float | None:
-        """How far along exp(wL) the symmetry surely holds on held-out data, at most to `largest`.
-
-        None where not even the smallest step can be judged: samples are then moved to where there
-        are none.
-        """
+    def extent(self, generator: Float[Tensor, "d d"], largest: float) -> Extent:
+        """How far along exp(wL) the symmetry holds on held-out data, at most to `largest`."""
         grid = [largest * step / STEPS_OF_RANGE for step in range(1, STEPS_OF_RANGE + 1)]
         generator = generator.detach().double().cpu()
-        steps = [Candidate(f"{w:g}", torch.linalg.matrix_exp(w * generator)) for w in grid]
-        tested = self.components(candidates=steps)
-        present = {c.candidate.name for c in tested.with_outcome(PRESENT)}
-        found: float | None = None
-        for w, step in zip(grid, steps, strict=True):
-            if step.name not in present:
-                break
-            found = w
-        return found
+        steps = {w: Candidate(f"{w:g}", torch.linalg.matrix_exp(w * generator)) for w in grid}
+        tested = self.components(candidates=list(steps.values()))
+        outcomes = {c.candidate.name: c.outcome for c in tested.components}
+        # What moves no sample is not listed, and changes no prediction.
+        return Extent.of({w: outcomes.get(step.name, PRESENT) for w, step in steps.items()})
 
     def named(self, dimension: int) -> tuple[Float[Tensor, "c d d"], Identity | None]:
         """The best generators of a dimension, each of norm √D, and what they are.

@@ -24,6 +24,7 @@ from lieaugmenter.estimators.inputs import (
     names_of_columns,
     validated_x,
     warn_of_oddities,
+    warn_of_vectors_as_points,
 )
 from lieaugmenter.estimators.judging import (
     agreement,
@@ -74,6 +75,7 @@ class SymmetryEstimator(Fitted):
         if self.verbose:
             names = names_of_columns(self, x.shape)
             warn_of_oddities(self, examine(x, y, names, look_at_rank=may_mix_freely(self)))
+            warn_of_vectors_as_points(self, x, y)
         seed = first_seed(self, resume)
         task = task_of_arrays(self, x, y, classes=classes, seed=seed)
         return self._fit_task(task, seed, resume, findings)

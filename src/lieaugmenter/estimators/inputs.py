@@ -10,10 +10,13 @@ import torch
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import validate_data
 
-from lieaugmenter.actions import Action, ImageAction
+from lieaugmenter.actions import Action, AffineAction, ImageAction
 from lieaugmenter.data.checkup import Note, non_finite_message
 from lieaugmenter.estimators.settings import Settings
 from lieaugmenter.lie.basis import LARGEST_DIM, is_closed
+
+# Points that are translated with others go as far as they do, vectors nowhere.
+_FOLLOWS = 0.5
 
 
 def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
@@ -124,6 +127,33 @@ def check_same_length(x: np.ndarray, y: np.ndarray) -> None:
 def may_mix_freely(settings: Settings) -> bool:
     """Whether every feature may mix with every other."""
     return settings.blocks is None and settings.mask is None
+
+
+def warn_of_vectors_as_points(settings: Settings, x: np.ndarray, y: np.ndarray) -> None:
+    """Say so where targets are to be translated along with X, and do not look like it."""
+    affine = settings.action == "affine" or isinstance(settings.action, AffineAction)
+    if not affine or settings.output != "same" or follows(x, y):
+        return
+    warnings.warn(
+        "output='same' translates y together with X, but y does not follow X from place to place. "
+        "If it holds forces, velocities or other vectors rather than points, use output='vector'.",
+        stacklevel=4,
+    )
+
+
+def follows(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether the centre of y goes about as far as that of x does, from sample to sample.
+
+    >>> x = np.random.default_rng(0).normal(size=(100, 4, 3))
+    >>> follows(x, x + 1.0), follows(x, x.mean(1, keepdims=True) - x), follows(x, -x)
+    (True, False, False)
+    """
+    axes = tuple(range(1, x.ndim - 1))
+    centres = [values.mean(axes) - values.mean((0, *axes)) for values in (x, y)]
+    spread = np.square(centres[0]).sum()
+    # What never goes anywhere, but for rounding, cannot be followed.
+    still = np.square(centres[0]).mean() <= 1e-8 * np.square(x).mean()
+    return bool(still or (centres[0] * centres[1]).sum() >= _FOLLOWS * spread)
 
 
 def warn_of_oddities(settings: Settings, notes: list[Note]) -> None:

@@ -28,7 +28,8 @@ class SymmetryRegressor(RegressorMixin, SymmetryEstimator):
         How elements move X: ``"vector"`` (N, d), ``"points"`` (N, n, d), ``"affine"``,
         ``"fourvector"``, ``"image"`` (N, C, H, W), or an `Action`.
     output
-        How they move y: ``"invariant"``, ``"same"``, or an `Action`.
+        How they move y: ``"invariant"``, ``"same"`` (like X), ``"vector"`` (turned and stretched
+        with the space, but not translated: forces, a dipole), or an `Action`.
     n_generators
         Number of generators to look for; they begin where a few plain networks change least (on
         images, streams, an integer grid and more than 16 numbers at the paper's constant) and are
@@ -110,7 +111,8 @@ class SymmetryRegressor(RegressorMixin, SymmetryEstimator):
             as `stream_data` makes of a file, a Dataset or a DataLoader; a random part of
             at most 20,000 samples is then held out.
         y
-            Targets, (N,) or (N, m), or like X for ``output="same"``; none for a stream.
+            Targets, (N,) or (N, m), like X for ``output="same"``, (N, d) or (N, …, d) for
+            ``output="vector"``; none for a stream.
         resume
             Continue the run in `run_directory`: the same data, parameters and versions.
         findings

@@ -119,13 +119,11 @@ def check_settings(settings: Settings, x_shape: tuple[int, ...], y_shape: tuple[
         raise ValueError(f"validation={settings.validation}: give a fraction between 0 and 1")
     if settings.n_seeds < 1:
         raise ValueError(f"n_seeds={settings.n_seeds}: at least one training run is needed")
-    same = settings.output == "same"
-    if same and y_shape != x_shape:
-        columns = 1 if len(y_shape) == 1 else y_shape[-1]
+    if settings.output == "same" and y_shape != x_shape:
         raise ValueError(
-            f"output='same' needs y with {x_shape[-1]} columns to transform with X, in shape "
-            f"{x_shape}; y has {columns} in shape {y_shape}. For a scalar target use "
-            f"output='invariant'"
+            f"output='same' needs y of the shape of X, {x_shape}, to move like it; y has shape "
+            f"{y_shape}. For a scalar target use output='invariant', for vectors of the space that "
+            f"X lies in, such as a dipole, output='vector'"
         )
 
 

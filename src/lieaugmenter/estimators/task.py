@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lieaugmenter.actions import Action, AffineAction, InvariantAction
 from lieaugmenter.data.checkup import Moments, Survey
 from lieaugmenter.estimators.settings import Settings
-from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.learning.augmenter import check_moving_labels, make_action, make_output
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.learning.streams import Reservoir, Stream, hashes
 from lieaugmenter.lie.units import spread_of
@@ -99,6 +99,7 @@ def task_of_arrays(
     action.check(inputs)
     sizes = None
     if not classes:
+        check_moving_labels(output, targets)
         sizes = _TargetSizes(targets.mean(0), targets.std(0, correction=0), _size(targets))
     train, held_out = _split(len(inputs), settings.validation, seed)
     return Task(
@@ -207,6 +208,8 @@ def task_of_stream(
     action = make_action(settings.action, survey.sample_shape[-1])
     output = make_output(settings.output, action)
     action.check(reading.x)
+    if not classes:
+        check_moving_labels(output, reading.y.float())
     sizes = None if classes else _TargetSizes.of(survey.y_moments)
     last = reading.keys[held - 1]
     train = stream.where(lambda keys: keys > last, seed).map(lambda x, y: (x.float(), encoded(y)))

@@ -11,8 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lieaugmenter.analysis.components import ABSENT, UNCLEAR, UNJUDGED
 from lieaugmenter.analysis.identify import Identity
-from lieaugmenter.analysis.verdict import Verdict
+from lieaugmenter.analysis.verdict import Verdict, at_least_zero
+
+# What may be found beyond where a generator holds, what says most first.
+_BEYOND = (ABSENT, UNJUDGED, UNCLEAR, None)
 
 
 def sentence_of_one(
@@ -53,8 +57,9 @@ def sentence_of_teams(
         group = with_names(verdict.components, names) if verdict.components else ""
         return (
             f"{start}, a continuous symmetry of dimension {'at least ' if verdict.more else ''}"
-            f"{verdict.dimension} is certified: {_measured_by_teams(verdict)}. "
-            f"{_named(identity, generators, names, affine=affine)}{_until(verdict.holds_until)}"
+            f"{verdict.dimension} is certified{' by imposing it' if verdict.imposed else ''}: "
+            f"{_measured_by_teams(verdict)}. "
+            f"{_named(identity, generators, names, affine=affine)}{_how_far(verdict)}"
             + (f" Its group is {group}." if group else "")
         )
     if verdict.outcome == "refuted":
@@ -72,14 +77,24 @@ def _measured_by_teams(verdict: Verdict) -> str:
     teams = f"two teams of predictors trained on disjoint halves explain {verdict.quality:.4f}"
     if verdict.defect is None:
         return f"{teams} of the held-out variation, and have nothing in common"
+    if verdict.opposite:
+        return (
+            f"{teams} of the held-out variation, and say the opposite of each other along the best "
+            f"direction"
+        )
+    defect, upper = (at_least_zero(value) for value in (verdict.defect, verdict.upper or 0.0))
     whose = "of the span" if verdict.dimension else "of the best direction"
-    bounds = f"upper bound {verdict.upper:.2g}"
+    bounds = f"upper bound {upper:.2g}"
     if verdict.lower is not None:
-        bounds = f"bounds {verdict.lower:.2g} to {verdict.upper:.2g}"
-    return (
-        f"{teams} of the held-out variation, and the defect {whose} is {verdict.defect:.2g} "
-        f"(95 % {bounds}; 0 for a symmetry, about 1 for an arbitrary direction)"
-    )
+        bounds = f"bounds {at_least_zero(verdict.lower):.2g} to {upper:.2g}"
+    meaning = f"95 % {bounds}; 0 for a symmetry, about 1 for an arbitrary direction"
+    if verdict.imposed:
+        return (
+            f"when it was, the held-out loss of two teams of predictors trained on disjoint halves "
+            f"surely fell to half of what it was or less, and they explain {verdict.quality:.4f} "
+            f"of the held-out variation; before, the defect {whose} was {defect:.2g} ({meaning})"
+        )
+    return f"{teams} of the held-out variation, and the defect {whose} is {defect:.2g} ({meaning})"
 
 
 def _named(
@@ -144,14 +159,25 @@ def verdict_with_names(verdict: Verdict, names: Sequence[str]) -> Verdict:
     )
 
 
-def _until(reached: Sequence[float | None]) -> str:
-    """How far generators hold, in a sentence."""
-    if not reached:
+def _how_far(verdict: Verdict) -> str:
+    """How far the generators hold, in a sentence: the one that holds least far decides."""
+    if not verdict.holds_until:
         return ""
-    known = [until for until in reached if until is not None]
-    if len(known) < len(reached):
-        return "Large elements move samples to where there are no data, and were not judged."
-    return f"It holds for coefficients up to {min(known):.3g}, the largest that were judged."
+    extents = zip(verdict.holds_until, verdict.beyond, strict=True)
+    until, beyond = min(extents, key=lambda extent: (extent[0] or 0.0, _BEYOND.index(extent[1])))
+    if until is None:
+        return {
+            ABSENT: "It holds near the identity only: the smallest finite elements that were tried "
+            "surely change predictions.",
+            UNJUDGED: "Finite elements move samples to where there are no data, and were not "
+            "judged.",
+        }.get(beyond or "", "How far it holds, the held-out samples do not decide.")
+    why = {
+        ABSENT: "; beyond, it is surely broken",
+        UNJUDGED: "; beyond, samples are moved to where there are no data",
+        UNCLEAR: "; beyond, the held-out samples do not decide",
+    }.get(beyond or "", ", the largest that were asked for")
+    return f"It holds for coefficients up to {until:.3g}{why}."
 
 
 def lines_of_table(rows: list[dict[str, Any]], agreement: str) -> list[str]:

@@ -43,6 +43,8 @@ _NAMES = {
     "InvariantAction": "invariant",
     "VectorAction": "vector",
 }
+# What moves outputs may have another name: how a vector moves depends on the action beside it.
+_OUTPUT_NAMES = _NAMES | {"DisplacementAction": "vector"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,8 @@ class Manifest:
         How elements move inputs: vector, points, affine, fourvector, image, or the name of an
         action of the user's. Affine and image generators are homogeneous: their last row is zero.
     output
-        How they move outputs: invariant, same, or the name of an action of the user's.
+        How they move outputs: invariant, same, vector (turned and stretched with the space, but
+        not translated), or the name of an action of the user's.
     feature_names
         Of the rows and columns of a generator.
     in_shape, out_shape
@@ -108,9 +111,10 @@ class Manifest:
 
     def __post_init__(self) -> None:
         # An action that was given as an object is known by its name, "VectorAction(dim=3)" say.
-        action, output = (_name(given) for given in (self.action, self.output))
+        action, output = _name(self.action, _NAMES), _name(self.output, _OUTPUT_NAMES)
+        alike = output == action and output != self.output
         object.__setattr__(self, "action", action)
-        object.__setattr__(self, "output", "same" if output == action else output)
+        object.__setattr__(self, "output", "same" if alike else output)
         self._check()
 
     def _check(self) -> None:
@@ -318,9 +322,9 @@ class Manifest:
         return make_action(self.action, self.in_shape[-1])
 
 
-def _name(action: str) -> str:
+def _name(action: str, names: Mapping[str, str]) -> str:
     kind = action.split("(")[0]
-    return _NAMES.get(kind, kind)
+    return names.get(kind, kind)
 
 
 class _Shapes(TypedDict):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lieaugmenter.actions import (
     Action,
     AffineAction,
+    DisplacementAction,
     FourVectorAction,
     ImageAction,
     InvariantAction,
@@ -70,20 +71,30 @@ def make_action(action: str | Action, dim: int | None) -> Action:
 
 
 def make_output(output: str | Action, action: Action) -> Action:
-    """``"invariant"``, ``"same"`` (the labels move like the inputs), or an action."""
+    """How labels move: ``"invariant"``, ``"same"``, ``"vector"``, or an action.
+
+    ``"same"`` is like the inputs, ``"vector"`` as a vector of the space that elements act on: by
+    their matrix, or where they translate as well, by its linear part.
+    """
     if isinstance(output, Action):
         if output.dim and (output.dim, output.rows) != (action.dim, action.rows):
             raise ValueError(
                 f"{output} and {action} do not share their matrices (size {output.dim} with "
                 f"{output.rows} free rows, size {action.dim} with {action.rows}): one element must "
-                f"move both"
+                f"move both. Labels that are vectors of the space, such as forces, move by "
+                f"output='vector'"
             )
         return output
     if output == "same":
         return action
+    if output == "vector":
+        translates = action.rows < action.dim
+        return DisplacementAction(action.rows) if translates else VectorAction(action.dim)
     if output == "invariant":
         return InvariantAction()
-    raise ValueError(f"unknown output {output!r}; choose from invariant, same, or an Action")
+    raise ValueError(
+        f"unknown output {output!r}; choose from invariant, same, vector, or an Action"
+    )
 
 
 class LieAugmenter(nn.Module):
@@ -100,7 +111,8 @@ class LieAugmenter(nn.Module):
     n_generators
         c.
     output
-        How elements move labels: ``"invariant"``, ``"same"``, or an `Action`.
+        How elements move labels: ``"invariant"``, ``"same"`` (like inputs), ``"vector"`` (turned
+        and stretched with the space, but not translated: forces, a dipole), or an `Action`.
     n_views
         K, the number of sampled elements for each sample.
     range
@@ -667,8 +679,7 @@ class LieAugmenter(nn.Module):
         if len(y) != n:
             raise ValueError(f"x has {n} rows, y has {len(y)}")
         if y.is_floating_point():
-            if not isinstance(self.output, InvariantAction):
-                _check_moving_labels(self.output, y)
+            check_moving_labels(self.output, y)
             return y
         if y.is_complex():
             raise ValueError("y is complex; pass real and imaginary parts as two columns")
@@ -912,14 +923,14 @@ def _with_identity(components: Tensor | None, action: Action) -> Tensor | None:
     return torch.stack([identity, *others]).float()
 
 
-def _check_moving_labels(output: Action, y: Tensor) -> None:
+def check_moving_labels(output: Action, y: Tensor) -> None:
+    """Refuse labels of a shape that `output` cannot move, with what may have been meant."""
     try:
         output.check(y, "y")
     except ValueError as error:
-        columns = 1 if y.ndim == 1 else y.shape[-1]
         raise ValueError(
-            f"output='same' needs y of a shape that moves like x; y has {columns} column(s) in "
-            f"shape {tuple(y.shape)}. For a scalar target use output='invariant'. ({error})"
+            f"{error}. For a scalar target use output='invariant', for vectors of the space, such "
+            f"as forces or a dipole, output='vector'"
         ) from None
 
 

@@ -21,7 +21,7 @@ from torch.nn import functional
 from lieaugmenter.lie.basis import GeneratorBasis
 from lieaugmenter.lie.catalogue import lift
 
-OUTPUTS = ("invariant", "same")
+OUTPUTS = ("invariant", "same", "vector")
 # Finzi et al.: products of features are small beside the features.
 _PRODUCTS = 0.1
 # Products of two vectors to a vector have d³ entries to solve for; above this size they are left
@@ -236,7 +236,8 @@ class EquivariantNetwork(nn.Module):
         Shapes of one sample and of one output, without the batch axis: (d,) or (n, d), vectors
         that all move alike; (k,) for k invariant outputs.
     output
-        ``"invariant"``: outputs do not move; ``"same"``: they move as inputs do.
+        ``"invariant"``: outputs do not move; ``"same"``: they move as inputs do; ``"vector"``: they
+        are vectors of d numbers, which are not translated: one for each input, or any number.
     affine
         The generators are homogeneous, of size d + 1 with the last row zero, and move points of d
         coordinates. With ``output="same"`` the network then gives displacements, which are added
@@ -247,7 +248,7 @@ class EquivariantNetwork(nn.Module):
     hidden
         Numbers of copies of U in the hidden layers.
     scale
-        Inputs are divided by it, and outputs that move are multiplied by it.
+        Inputs are divided by it, and outputs that move as they do are multiplied by it.
     products
         Also multiply vectors to vectors; left out where d is above 8.
     tolerance
@@ -283,8 +284,8 @@ class EquivariantNetwork(nn.Module):
         if not len(given):
             raise ValueError("there are no generators; an equivariant network needs at least 1")
         d = given.shape[-1] - affine
-        same = output == "same"
-        _check_shapes(in_shape, out_shape, d, same=same, alike=same and (affine or exchangeable))
+        same, moves = output == "same", output != "invariant"
+        _check_shapes(in_shape, out_shape, d, moves=moves, alike=same and (affine or exchangeable))
         if exchangeable and (len(in_shape) != 2 or not hidden):
             raise ValueError(
                 f"in_shape={tuple(in_shape)}, hidden={tuple(hidden)}: a set needs the shape "
@@ -295,12 +296,14 @@ class EquivariantNetwork(nn.Module):
         vector = _moving(given, scale) if affine else given
         # A generator says the same at any length, and so must its equations.
         vector = vector / vector.flatten(1).norm(dim=1).clamp_min(1e-30)[:, None, None]
-        target = vector[:, -d:, -d:] if same else torch.zeros_like(vector[:, :1, :1])
+        target = vector[:, -d:, -d:] if moves else torch.zeros_like(vector[:, :1, :1])
         products = products and vector.shape[-1] <= _LARGEST_PRODUCT
         copies = 1 if exchangeable else math.prod(in_shape[:-1])
-        n_out = 1 if exchangeable and same else math.prod(out_shape) // target.shape[-1]
+        # Of a set: whether each point has an output of its own.
+        each_point = exchangeable and moves and self.in_shape == self.out_shape
+        n_out = 1 if each_point else math.prod(out_shape) // target.shape[-1]
         # Deep Sets: layers on each point, the mean over points, a layer on it.
-        per_point = (len(hidden) if same else max(1, len(hidden) - 1)) if exchangeable else 0
+        per_point = (len(hidden) if each_point else max(1, len(hidden) - 1)) if exchangeable else 0
         layers: list[nn.Module] = []
         source = vector
         for depth, width in enumerate(hidden, start=1):
@@ -308,15 +311,14 @@ class EquivariantNetwork(nn.Module):
             n_in = 2 * copies if each else copies
             block = GatedBlock(source, vector, n_in, width, tolerance, products=products)
             layers.append(OverPoints(block) if each else block)
-            if depth == per_point and not same:
+            if depth == per_point and not each_point:
                 layers.append(MeanOverPoints())
             source, copies = lift(vector), width
-        each = exchangeable and same
-        n_in = 2 * copies if each else copies
+        n_in = 2 * copies if each_point else copies
         last = EquivariantLinear(source, target, n_in, n_out, tolerance)
-        layers.append(OverPoints(last) if each else last)
+        layers.append(OverPoints(last) if each_point else last)
         self.blocks = nn.Sequential(*layers)
-        if not same:
+        if not moves:
             self._check_that_it_varies(vector)
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
@@ -357,9 +359,9 @@ def _moving(generators: Float[Tensor, "c e e"], scale: float) -> Float[Tensor, "
 
 
 def _check_shapes(
-    in_shape: Sequence[int], out_shape: Sequence[int], d: int, *, same: bool, alike: bool
+    in_shape: Sequence[int], out_shape: Sequence[int], d: int, *, moves: bool, alike: bool
 ) -> None:
-    moving = {"in_shape": in_shape} | ({"out_shape": out_shape} if same else {})
+    moving = {"in_shape": in_shape} | ({"out_shape": out_shape} if moves else {})
     for name, shape in moving.items():
         if not shape or shape[-1] != d:
             raise ValueError(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.analysis.compare import match, principal_cosines
-from lieaugmenter.analysis.verdict import Verdict
+from lieaugmenter.analysis.verdict import Verdict, at_least_zero
 from lieaugmenter.lie.brackets import (
     closure_residual,
     killing_form,
@@ -183,11 +183,14 @@ def _facts(findings: Findings) -> list[tuple[str, str, str]]:
     if verdict.dimension:
         remark = "" if verdict.group else "not identified"
         facts.append(("group", verdict.group or "unnamed", remark))
-    if verdict.defect is not None:
+    if verdict.opposite:
+        facts.append(("defect", "–", "the teams say the opposite of each other"))
+    elif verdict.defect is not None:
         bound = "0 exact, 1 arbitrary"
         if verdict.upper is not None:
-            bound = f"95 % upper bound {format_value(verdict.upper)}"
-        facts.append(("defect", format_value(verdict.defect), bound))
+            bound = f"95 % upper bound {format_value(at_least_zero(verdict.upper))}"
+        label = "defect before" if verdict.imposed else "defect"
+        facts.append((label, format_value(at_least_zero(verdict.defect)), bound))
     if verdict.quality is not None:
         whose = "teams" if findings.spectrum else "predictor"
         facts.append((whose, format_value(verdict.quality), "of held-out variation explained"))

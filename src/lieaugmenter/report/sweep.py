@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.actions import Action, ImageAction, InvariantAction
+from lieaugmenter.actions import Action, ImageAction
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.elements import Elements
 
@@ -171,7 +171,8 @@ def sweep(
         inputs.append(moved)
         predictions.append(torch.stack(answers))
     answers = torch.stack(predictions, dim=1).float()  # (3, c, n, k, outputs)
-    alike = start.shape == x.shape and not isinstance(output, InvariantAction)
+    # Forces have the shape of positions, but are no points among them.
+    alike = start.shape == x.shape and output is action
     answers, listed, quantity = _listed(answers, labels, names, alike=alike)
     pictures, features, panels = _pictured(torch.stack(inputs), generators, action)
     return Sweep(
