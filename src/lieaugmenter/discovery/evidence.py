@@ -14,6 +14,7 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, map_tensors
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.components import (
+    ABSENT,
     PRESENT,
     UNCLEAR,
     Candidate,
