@@ -161,5 +161,6 @@ def check(
         seed=seed,
     )
     answer({"model": model, **found.to_json()}, as_json=json, text=str(found))
-    failed = fail_above is not None and (found.defect is None or found.defect > fail_above)
-    return ABOVE_LIMIT if failed else 0
+    # A defect that is not a number is not below any limit.
+    passed = fail_above is None or (found.defect is not None and found.defect <= fail_above)
+    return 0 if passed else ABOVE_LIMIT
