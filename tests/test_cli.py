@@ -265,6 +265,18 @@ def test_doctor_tells_what_the_data_can_show(capsys: pytest.CaptureFixture[str])
     assert "rank 2 of 4" in text
 
 
+@pytest.mark.parametrize("target", ["task", "actions", "notes", "X2"])
+def test_doctor_tells_of_the_target_whatever_it_is_called(
+    capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    np.savez("d.npz", **{"X": x, target: x[:, 0]})
+    _, out, _ = call(capsys, "doctor", "d.npz", "--target", target, "--json")
+    facts = json.loads(out)
+    assert facts["y"] == {"name": target, "shape": [300], "dtype": "float64"}
+    assert facts["task"] == "regression"
+
+
 def bad(**arrays: Any) -> None:
     np.savez("bad.npz", **arrays)
 
@@ -294,6 +306,48 @@ def test_each_mistake_gets_one_message_and_exit_code_2(
     assert code == 2
     assert message in (out + err).lower() or message in out + err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["doctor", "none.npz"], "none.npz: no such file"),
+        (["doctor", "none.npz", "--stram"], "--stram"),
+        (["dicover", "none.npz"], "dicover"),
+        (["resume", "nowhere"], "nowhere is no run folder"),
+    ],
+)
+def test_a_mistake_is_json_for_who_asks_for_it(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = call(capsys, *arguments, "--json")
+    assert code == 2
+    assert message in json.loads(out)["error"]
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "0", "--methods", "nonsense"], "--seeds, --methods: of which experiment?"),
+        (["two-body", "--list", "--seeds", "-4"], "leave out 'two-body', --seeds"),
+        (["--list", "--out", "elsewhere", "--quick"], "leave out --quick, --out"),
+    ],
+)
+def test_a_list_of_experiments_ignores_nothing(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    code, out, err = call(capsys, "reproduce", *words)
+    assert code == 2
+    assert not out
+    assert message in err
+
+
+@pytest.mark.parametrize("words", [[], ["--list"]])
+def test_experiments_are_listed(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    code, out, _ = call(capsys, "reproduce", *words, "--json")
+    assert code == 0
+    assert "two-body" in json.loads(out)
 
 
 @pytest.mark.parametrize(

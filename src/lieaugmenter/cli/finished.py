@@ -56,12 +56,18 @@ def export(
     to
         A manifest in JSON, a table for a LaTeX document, or matrices of SymPy.
     learned
-        Formulas of the generators as learned, also where the algebra has a name.
+        Formulas of the generators as learned, also where the algebra has a name; a manifest has
+        both.
     out
         The file. A manifest is two: its tensors lie beside it as .safetensors.
     """
+    if learned and to == "json":
+        raise ValueError(
+            "--learned is for formulas, --to latex or sympy: a manifest holds the generators as "
+            "learned, and the exact ones beside them"
+        )
     manifest = manifest_of_run(_finished(run))
-    content = manifest.export(to, **({"exact": False} if learned and to != "json" else {}))
+    content = manifest.export(to, **({"exact": False} if learned else {}))
     text = as_text(content) if to == "json" else str(content)
     if out is None:
         # Not on the console, which would take a name between colons for an emoji.

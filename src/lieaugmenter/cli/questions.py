@@ -53,7 +53,7 @@ def doctor(
     actions = _fitting_actions(x_shape)
     facts = {
         "X": {"shape": list(x_shape), "dtype": types[0]},
-        target: {"shape": list(y_shape), "dtype": types[1]},
+        "y": {"name": target, "shape": list(y_shape), "dtype": types[1]},
         "task": task,
         "actions": actions,
         "notes": [asdict(note) for note in notes],
