@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
@@ -174,6 +175,16 @@ def test_output_same_predicts_vectors_that_move() -> None:
     model.fit(x, y)
     assert float(absolute_cosine(torch.from_numpy(model.generators_), catalogue.so(2))) > 0.99
     assert model.predict(x).shape == y.shape
+
+
+def test_outputs_of_several_axes_are_scored_by_all_of_their_numbers() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 3, 2))
+    model = SymmetryRegressor(action="points", output="same", epochs=2, **QUICK).fit(x, 2 * x)
+    weights = np.linspace(0, 1, len(x))
+    predicted, expected = model.predict(x).reshape(-1, 6), 2 * x.reshape(-1, 6)
+    assert model.score(x, 2 * x) == pytest.approx(r2_score(expected, predicted))
+    weighted = r2_score(expected, predicted, sample_weight=weights)
+    assert model.score(x, 2 * x, weights) == pytest.approx(weighted)
 
 
 def test_scaling_symmetry_can_be_found_with_the_defaults() -> None:
