@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lieaugmenter.data.checkup import examine, looks_standardised, rank
+from lieaugmenter.data.checkup import Survey, examine
 from lieaugmenter.data.files import DataError, read_data
 
 
@@ -161,25 +161,39 @@ def test_arbitrary_tables_never_give_anything_but_a_data_error(tmp_path: Path, t
         read_data(path)
 
 
-def test_rank_counts_the_directions_that_data_fills() -> None:
-    rng = np.random.default_rng(0)
-    half = rng.normal(size=(100, 4))
-    assert rank(np.concatenate([half, -half], axis=1)) == 4
-    assert rank(rng.normal(size=(100, 8))) == 8
-
-
 def test_checkup_tells_what_cannot_be_identified() -> None:
     rng = np.random.default_rng(0)
     half = rng.normal(size=(300, 4)) * 3
     notes = examine(np.concatenate([half, -half], axis=1), rng.normal(size=300))
     assert any("rank 4 of 8: 32 of 64 generator directions" in note.text for note in notes)
+    assert not examine(half, rng.normal(size=300))
 
 
 def test_checkup_sees_standardised_columns() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(500, 3)) * [1, 10, 100]
-    assert not looks_standardised(x)
-    assert looks_standardised((x - x.mean(0)) / x.std(0))
+    standardised = (x - x.mean(0)) / x.std(0)
+    assert not examine(x, x[:, 0])
+    assert "look standardised" in examine(standardised, x[:, 0])[0].text
+
+
+def test_checkup_tells_how_many_rows_repeat_others() -> None:
+    x = np.random.default_rng(0).normal(size=(300, 2)) * 5
+    copied = np.concatenate([x, x[:100]])
+    notes = examine(copied, copied[:, 0])
+    assert [note.level for note in notes] == ["warning"]
+    assert "25% of the rows repeat the input of another" in notes[0].text
+    assert not examine(x, x[:, 0])
+
+
+def test_copies_are_counted_among_more_rows_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lieaugmenter.data.checkup._MOST_INPUTS", 500)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5000, 2)) * 5
+    survey = Survey()
+    for rows in np.array_split(rng.permutation(np.repeat(np.arange(5000), 4)), 40):
+        survey.add(x[rows], x[rows, 0])
+    assert any("75% of the rows" in note.text for note in survey.notes())
 
 
 def test_checkup_names_columns_with_non_finite_values() -> None:

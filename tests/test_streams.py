@@ -334,7 +334,7 @@ def test_survey_of_pieces_says_what_that_of_the_whole_says() -> None:
     for rows in np.array_split(np.arange(500), 7):
         survey.add(x[rows], y[rows])
     assert survey.notes() == examine(x, y)
-    assert len(survey.notes()) == 3
+    assert len(survey.notes()) == 4
     assert np.allclose(survey.x_moments.mean, x.mean(0), rtol=1e-12)
     assert np.allclose(survey.x_moments.spread[:4], x.std(0)[:4], rtol=1e-6)
     assert np.isclose(survey.x_moments.size, np.sqrt(np.square(x).mean()), rtol=1e-12)

@@ -56,7 +56,7 @@ class SymmetryRegressor(RegressorMixin, SymmetryEstimator):
     batch_size, lr, schedule, precision
         Of the training, see `fit`.
     validation
-        Fraction of the samples held out for the verdict.
+        Fraction of the samples held out for the verdict; copies of an input are one sample.
     n_seeds
         Training runs from different seeds; the best on held-out data predicts, and their spans
         are compared.
