@@ -76,7 +76,7 @@ class Verdict:
         For each generator the coefficient up to which finite elements keep held-out predictions,
         in the norm of training; None where moved samples leave the data. Empty if not measured.
     components
-        Name of the group with its discrete components, None if not tested.
+        Name of the group with its discrete components, None if not tested, empty if it has none.
     reasons
         What the outcome rests on, in sentences.
     lower
