@@ -84,7 +84,7 @@ class Fitted(Settings):
             "samples": self._tried[0][:_SHOWN_SAMPLES],
             "exact": None if identity is None else identity.exact,
             "table": table,
-            "spectrum": [] if dimensions is None else [asdict(row) for row in dimensions.rows],
+            "spectrum": [] if dimensions is None else _spectrum(dimensions),
             "algebra": None if identity is None else _algebra(identity, self._axis_names()),
             **self._trials(),
             "seeds": self._seeds,
@@ -236,6 +236,12 @@ class Fitted(Settings):
         if self.generators_.shape[-1] <= _LARGEST_PRINTED:
             lines += [self.augmenter_.summary()]
         return "\n".join(lines)
+
+
+def _spectrum(dimensions: Dimensions) -> list[dict[str, Any]]:
+    """The rows of a table, and whether each of them counts as a symmetry."""
+    visible = dimensions.visible
+    return [{**asdict(row), "holds": row.holds(visible=visible)} for row in dimensions.rows]
 
 
 def _algebra(identity: Identity, names: list[str]) -> dict[str, Any]:

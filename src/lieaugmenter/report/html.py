@@ -227,8 +227,8 @@ def _spectrum_picture(findings: Findings) -> Picture | None:
     if not any(row.get("defect") is not None for row in findings.spectrum or findings.table):
         return None
     caption = (
-        "0 is exact, 1 an arbitrary direction. Filled: surely below the bound. Whiskers: 95 % "
-        "bounds."
+        "0 is exact, 1 an arbitrary direction. Filled: surely a symmetry, neither above the bound "
+        "nor clearly apart from zero. Whiskers: 95 % bounds."
     )
     if findings.departure is not None:
         caption += " Band: single random directions."
