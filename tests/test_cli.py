@@ -288,6 +288,8 @@ def bad(**arrays: Any) -> None:
         (["discover", "bad.npz", "--target", "z"], "no array 'z'"),
         (["discover", "bad.npz"], "non-finite"),
         (["doctor", "bad.npz"], "non-finite"),
+        (["discover", "large.npz"], "beyond 3.4e38"),
+        (["doctor", "large.npz"], "beyond 3.4e38"),
         (["discover", "bad.npz", "--action", "pixels"], "pixels"),
         (["discover", "bad.npz", "--epochs", "many"], "many"),
         (["resume", "nowhere"], "nowhere is no run folder"),
@@ -302,6 +304,7 @@ def test_each_mistake_gets_one_message_and_exit_code_2(
     x = np.ones((10, 3))
     x[4, 1] = np.nan
     bad(X=x, y=np.ones(10))
+    np.savez("large.npz", X=np.full((10, 3), 1e39), y=np.ones(10))
     code, out, err = call(capsys, *arguments)
     assert code == 2
     assert message in (out + err).lower() or message in out + err

@@ -381,6 +381,8 @@ def counted(*shape: int) -> np.ndarray:
         ({"validation": 1.5}, counted(5, 2), np.ones(5), "a fraction between 0 and 1"),
         ({}, np.full((5, 2), np.nan), np.ones(5), r"10 non-finite values \(NaN or inf\)"),
         ({}, counted(5, 2), np.full(5, np.inf), "y has 5 non-finite"),
+        ({}, 1e39 * counted(5, 2), np.ones(5), "X has 9 non-finite values .* beyond 3.4e38"),
+        ({}, counted(5, 2), np.full(5, 1e39), "y has 5 non-finite values .* beyond 3.4e38"),
         ({}, counted(5, 2), np.array(list("abcde")), "for labels use SymmetryClassifier"),
     ],
 )

@@ -85,6 +85,7 @@ def test_pickled_npz_is_refused_and_runs_nothing(tmp_path: Path) -> None:
         ("d.parquet", b"PAR1 truncated", r"not a readable .parquet"),
         ("d.csv", b"", "no header line"),
         ("d.csv", b"a,y\n1,2\n3\n", "line 3 has 1 cells, the header has 2"),
+        ("d.csv", b"a,y\n\n1,2\n\n\n3\n", "line 6 has 1 cells, the header has 2"),
         ("d.csv", b"a,y\n1,2\nhello,4\n", r"column 'a', row 2 holds 'hello', which is no number"),
         ("d.csv", b"a,a,y\n1,2,3\n", "column 'a' appears more than once"),
         ("d.csv", b"a,b\n1,2\n", "no column 'y'; the file has a, b. Name the target with --target"),
@@ -202,6 +203,15 @@ def test_checkup_names_columns_with_non_finite_values() -> None:
     notes = examine(x, np.arange(300.0), ["px", "py", "pz"])
     assert notes[0].level == "error"
     assert 'in column 2 ("pz"); first row 118' in notes[0].text
+
+
+def test_checkup_refuses_what_single_precision_cannot_hold() -> None:
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    x[7, 1] = 1e39
+    for note in (examine(x, x[:, 0])[0], examine(x[:, :1], x[:, 1])[0]):
+        assert note.level == "error"
+        assert "1 non-finite value (NaN, inf or beyond 3.4e38)" in note.text
+        assert "first row 7" in note.text
 
 
 def test_checkup_asks_whether_float_labels_are_classes() -> None:

@@ -39,7 +39,7 @@ class Note:
 def non_finite_message(
     x: np.ndarray, names: Sequence[str] | None = None, what: str = "X"
 ) -> str | None:
-    """Where the NaN and infinities are, or None if there are none."""
+    """Where the NaN and infinities of single precision are, or None if there are none."""
     found = _NonFinite()
     found.add(x)
     return found.message(names, what)
@@ -51,10 +51,14 @@ class _NonFinite:
     def __init__(self) -> None:
         self.count = self.rows = 0
         self.first: int | None = None
+        self.too_large = False
         self.columns: set[int] = set()
 
     def add(self, values: np.ndarray) -> None:
-        bad = ~np.isfinite(values)
+        # As networks see them: 1e39 is too large for single precision.
+        with np.errstate(over="ignore"):
+            bad = ~np.isfinite(values.astype(np.float32))
+        self.too_large |= bool(np.isfinite(values[bad]).any())
         if bad.any():
             self.count += int(bad.sum())
             if self.first is None:
@@ -71,8 +75,9 @@ class _NonFinite:
             columns = sorted(self.columns)[:5]
             shown = [f'{c} ("{names[c]}")' if names is not None else str(c) for c in columns]
             where = f" in column{'s' if len(shown) > 1 else ''} {', '.join(shown)}"
+        kinds = "NaN, inf or beyond 3.4e38" if self.too_large else "NaN or inf"
         return (
-            f"{what} has {self.count} non-finite value{'s' if self.count > 1 else ''} (NaN or inf)"
+            f"{what} has {self.count} non-finite value{'s' if self.count > 1 else ''} ({kinds})"
             f"{where}; first row {self.first}, counted from 0. Drop or impute them; lieaugmenter "
             f"never fills values silently"
         )

@@ -240,17 +240,17 @@ def _read_csv(path: Path, target: str | None) -> Table:
             rows = csv.reader(_lines(path, file), strict=True)
             header = [name.strip() for name in next(rows, [])]
             _check_header(path, header)
-            cells = [row for row in rows if row]
+            numbered = [(rows.line_num, row) for row in rows if row]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except csv.Error as error:
         raise DataError(f"{path}: not a readable .csv file ({in_short(error)})") from None
-    for number, row in enumerate(cells, start=2):
+    for number, row in numbered:
         if len(row) != len(header):
             raise DataError(
                 f"{path}: line {number} has {len(row)} cells, the header has {len(header)}"
             )
-    columns = {name: [row[i] for row in cells] for i, name in enumerate(header)}
+    columns = {name: [row[i] for _, row in numbered] for i, name in enumerate(header)}
     return _split_columns(path, columns, target)
 
 
