@@ -127,6 +127,7 @@ def test_print_shows_the_table_and_the_reasons(fitted: SymmetryRegressor) -> Non
     text = str(fitted)
     assert "verdict: inconclusive: 1 generator" in text
     assert "held-out loss" in text
+    assert "averaged or direct predictions, chosen on these samples" in text
     assert "is not certified" in text
 
 
@@ -253,6 +254,8 @@ def test_seeds_are_compared_by_their_spans() -> None:
     model = SymmetryRegressor(epochs=4, n_seeds=2, **QUICK).fit(x, y)
     assert 0 <= model.seed_agreement_ <= 1
     assert "2 training runs" in " ".join(model.verdict_.reasons)
+    numbers = model.findings().numbers
+    assert numbers["chosen on these samples"].endswith("the best of 2 seeds")
 
 
 def test_predictions_are_direct_where_averaging_would_hurt() -> None:

@@ -190,7 +190,10 @@ def _facts(findings: Findings) -> list[tuple[str, str, str]]:
         facts.append(("defect", format_value(verdict.defect), bound))
     if verdict.quality is not None:
         whose = "teams" if findings.spectrum else "predictor"
-        facts.append((whose, format_value(verdict.quality), "of held-out variation explained"))
+        remark = "of held-out variation explained"
+        if whose == "predictor" and len(findings.seeds) > 1:
+            remark += ", the best seed chosen on these samples"
+        facts.append((whose, format_value(verdict.quality), remark))
     return facts
 
 
