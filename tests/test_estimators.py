@@ -20,7 +20,7 @@ from torch.utils.data import TensorDataset
 from lieaugmenter import Objective, SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
 from lieaugmenter.analysis.identify import identify
-from lieaugmenter.estimators.task import _split
+from lieaugmenter.estimators.task import _split, task_of_arrays
 from lieaugmenter.runs import RunError, RunFolder
 
 QUICK: dict[str, Any] = {"hidden": (32, 32), "n_views": 2, "random_state": 0, "device": "cpu"}
@@ -518,6 +518,12 @@ def test_without_copies_the_parts_follow_from_the_seed_alone() -> None:
     order = torch.randperm(50, generator=torch.Generator().manual_seed(3))
     train, held_out = _split(torch.randn(50, 2), 0.2, seed=3)
     assert torch.equal(torch.cat([held_out, train]), order)
+
+
+def test_large_targets_have_a_finite_spread() -> None:
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    task = task_of_arrays(SymmetryRegressor(), x, 1e30 * x[:, 0], classes=0, seed=0)
+    assert float(task.scales["y_scale"]) == pytest.approx(1e30 * x[:, 0].std(), rel=1e-5)
 
 
 def test_copies_of_an_input_are_on_one_side_and_judged_once() -> None:

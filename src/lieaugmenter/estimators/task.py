@@ -81,9 +81,7 @@ def task_of_arrays(
     targets = torch.from_numpy(np.ascontiguousarray(y))
     targets = targets.long() if classes else targets.float()
     action.check(inputs)
-    sizes = None
-    if not classes:
-        sizes = _TargetSizes(targets.mean(0), targets.std(0, correction=0), _size(targets))
+    sizes = None if classes else _TargetSizes.of_tensor(targets)
     train, held_out = _split(inputs, settings.validation, seed)
     return Task(
         train=(inputs[train], targets[train]),
@@ -231,6 +229,12 @@ class _TargetSizes:
     mean: Tensor
     spread: Tensor
     size: float
+
+    @classmethod
+    def of_tensor(cls, targets: Tensor) -> _TargetSizes:
+        # In double precision, in which the square of no target is too large.
+        exact = targets.double()
+        return cls(exact.mean(0).float(), exact.std(0, correction=0).float(), _size(targets))
 
     @classmethod
     def of(cls, moments: Moments) -> _TargetSizes:
