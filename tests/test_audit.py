@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import warnings
@@ -230,6 +231,41 @@ def test_forces_are_told_from_points_that_are_translated() -> None:
     assert (right.defect or 0) < 1e-4
 
 
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda x: x * float("inf"), "outputs are not finite .* on 200 of 200 samples; first"),
+        (lambda x: x[:, :1].log(), "outputs are not finite .* on 1 of 200 samples; first sample 7"),
+        (lambda x: torch.where(x[:, :1] > 0, 1.0, float("nan")), "on 1 of 200 samples"),
+        (lambda x: (x[:, :1] - 9).abs().sqrt(), "derivatives are not finite .* on 1 of 200"),
+    ],
+)
+def test_a_model_that_is_not_finite_on_the_samples_is_refused(
+    model: Callable[[Tensor], Tensor], message: str
+) -> None:
+    x = normal(200, 3).abs() + 0.1
+    x[7, 0], x[8, 0] = -1, 9
+    with pytest.raises(ValueError, match=message):
+        checked(model, x)
+
+
+def test_outputs_that_are_not_finite_on_moved_samples_are_a_note() -> None:
+    found = checked(lambda x: x[:, :1].log(), normal(200, 3).abs() + 0.1)
+    assert found.defect is not None
+    assert math.isfinite(found.defect)
+    assert math.isnan(found.random[-1])
+    assert "on moved samples" in found.notes[0]
+
+
+def test_a_convention_under_which_the_model_is_not_finite_is_no_hint() -> None:
+    def only_upright(x: Tensor) -> Tensor:
+        return torch.where(x[:, 0, 1:2] > 0, x[:, 0, :1], float("nan"))
+
+    x = normal(100, 3, 3)
+    x[:, 0, 1], x[:, 1, 0] = 1.0, -1.0
+    assert checked(only_upright, x).hint is None
+
+
 def test_a_gradient_is_recognised_as_a_covector() -> None:
     def gradient(x: Tensor) -> Tensor:
         return METRIC * x * torch.tanh((METRIC * x * x).sum(1, keepdim=True))
@@ -386,6 +422,19 @@ def test_command_fails_above_the_limit(capsys: pytest.CaptureFixture[str]) -> No
     assert "worst samples" in out
     assert call(capsys, *words, "--fail-above", "0.2")[0] == 1
     assert call(capsys, *words, "--fail-above", "9")[0] == 0
+    assert call(capsys, *words, "--fail-above", "nan")[0] == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_json_cannot_hold_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("log.py").write_text("def model(x):\n    return (x[:, :1] + 3).log()\n")
+    code, out, _ = call(capsys, "log.py:model", "data.npz", "--group", "so(3)", "--json")
+    assert code == 0
+
+    def refused(word: str) -> None:
+        raise AssertionError(word)
+
+    assert None in json.loads(out, parse_constant=refused)["random"]
 
 
 @pytest.mark.usefixtures("folder")

@@ -349,6 +349,18 @@ def test_doctor_tells_what_the_data_can_show(capsys: pytest.CaptureFixture[str])
     assert "rank 2 of 4" in text
 
 
+@pytest.mark.parametrize("target", ["task", "actions", "notes", "X2"])
+def test_doctor_tells_of_the_target_whatever_it_is_called(
+    capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    np.savez("d.npz", **{"X": x, target: x[:, 0]})
+    _, out, _ = call(capsys, "doctor", "d.npz", "--target", target, "--json")
+    facts = json.loads(out)
+    assert facts["y"] == {"name": target, "shape": [300], "dtype": "float64"}
+    assert facts["task"] == "regression"
+
+
 def bad(**arrays: Any) -> None:
     np.savez("bad.npz", **arrays)
 
@@ -360,6 +372,8 @@ def bad(**arrays: Any) -> None:
         (["discover", "bad.npz", "--target", "z"], "no array 'z'"),
         (["discover", "bad.npz"], "non-finite"),
         (["doctor", "bad.npz"], "non-finite"),
+        (["discover", "large.npz"], "beyond 3.4e38"),
+        (["doctor", "large.npz"], "beyond 3.4e38"),
         (["discover", "bad.npz", "--action", "pixels"], "pixels"),
         (["discover", "bad.npz", "--epochs", "many"], "many"),
         (["resume", "nowhere"], "nowhere is no run folder"),
@@ -374,10 +388,53 @@ def test_each_mistake_gets_one_message_and_exit_code_2(
     x = np.ones((10, 3))
     x[4, 1] = np.nan
     bad(X=x, y=np.ones(10))
+    np.savez("large.npz", X=np.full((10, 3), 1e39), y=np.ones(10))
     code, out, err = call(capsys, *arguments)
     assert code == 2
     assert message in (out + err).lower() or message in out + err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["doctor", "none.npz"], "none.npz: no such file"),
+        (["doctor", "none.npz", "--stram"], "--stram"),
+        (["dicover", "none.npz"], "dicover"),
+        (["resume", "nowhere"], "nowhere is no run folder"),
+    ],
+)
+def test_a_mistake_is_json_for_who_asks_for_it(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = call(capsys, *arguments, "--json")
+    assert code == 2
+    assert message in json.loads(out)["error"]
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "0", "--methods", "nonsense"], "--seeds, --methods: of which experiment?"),
+        (["two-body", "--list", "--seeds", "-4"], "leave out 'two-body', --seeds"),
+        (["--list", "--out", "elsewhere", "--quick"], "leave out --quick, --out"),
+    ],
+)
+def test_a_list_of_experiments_ignores_nothing(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    code, out, err = call(capsys, "reproduce", *words)
+    assert code == 2
+    assert not out
+    assert message in err
+
+
+@pytest.mark.parametrize("words", [[], ["--list"]])
+def test_experiments_are_listed(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    code, out, _ = call(capsys, "reproduce", *words, "--json")
+    assert code == 0
+    assert "two-body" in json.loads(out)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +457,9 @@ def test_each_mistake_gets_one_message_and_exit_code_2(
 def test_data_that_does_not_fit_gets_one_message_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], arrays: dict[str, Any], options: list[str], message: str
 ) -> None:
-    bad(**arrays)
+    x = arrays["X"]
+    # Rows that differ: copies of one would be refused for that.
+    bad(X=x * np.arange(9.0).reshape(-1, *[1] * (x.ndim - 1)), y=arrays["y"])
     code, _, err = call(capsys, "discover", "bad.npz", "--epochs", "1", *options)
     assert code == 2
     assert message in err

@@ -429,6 +429,16 @@ def test_a_mirror_of_the_axes_that_turn_makes_them_the_whole_orthogonal_group() 
     assert found.group == "O(3) with reflection of axis 3"
 
 
+def test_generators_without_a_name_are_no_group_by_their_number() -> None:
+    def lopsided(x: Tensor) -> Tensor:
+        return (x[:, :1] - 2 * x[:, 1:2] + x[:, 2:] ** 2).exp()
+
+    found = of_functions(lopsided, normal(400, 3), VectorAction(3), generators=normal(1, 3, 3))
+    assert found.identity is None
+    assert not found.group
+    assert "group: unnamed" in str(found)
+
+
 def test_a_parity_is_no_mirror_of_a_slanted_plane_that_turns() -> None:
     """Turns about a slanted axis, and minus one: no mirror of the plane is among them."""
     axis = torch.tensor([1.0, 2.0, 3.0]) / 14**0.5

@@ -438,6 +438,15 @@ def test_what_was_learned_is_kept_beside_what_was_made_exact(regressor: Symmetry
     assert any("Made exact, its defect" in reason for reason in regressor.verdict_.reasons)
 
 
+def test_findings_tell_which_dimensions_count(regressor: SymmetryRegressor) -> None:
+    table = regressor.dimensions_
+    assert table is not None
+    counts = [row["holds"] for row in regressor.findings().spectrum]
+    assert counts == [row.holds(visible=table.visible) for row in table.rows]
+    assert any(counts)
+    assert not all(counts)
+
+
 def test_teams_and_predictor_are_told_apart_in_the_numbers(regressor: SymmetryRegressor) -> None:
     numbers = regressor.findings().numbers
     teams, own = (

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from torch.utils.data import TensorDataset
 from lieaugmenter import Objective, SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
 from lieaugmenter.analysis.identify import identify
-from lieaugmenter.estimators.task import _split
+from lieaugmenter.estimators.task import _split, task_of_arrays
 from lieaugmenter.runs import RunError, RunFolder
 
 QUICK: dict[str, Any] = {"hidden": (32, 32), "n_views": 2, "random_state": 0, "device": "cpu"}
@@ -125,9 +126,9 @@ def test_a_generator_does_not_begin_where_it_would_move_nothing() -> None:
     assert np.abs(flat @ found[0].T).mean() > 0.5
 
 
-def test_samples_that_nothing_moves_are_trained_on_all_the_same() -> None:
-    model = SymmetryRegressor(epochs=2, **QUICK).fit(np.zeros((50, 3)), np.arange(50.0))
-    assert model.verdict_.outcome != "certified"
+def test_copies_of_one_input_are_no_samples_to_learn_from() -> None:
+    with pytest.raises(ValueError, match="there is 1 different input: at least 4"):
+        SymmetryRegressor(epochs=2, **QUICK).fit(np.zeros((50, 3)), np.arange(50.0))
 
 
 def test_the_range_grows_for_longer_on_images() -> None:
@@ -176,6 +177,7 @@ def test_print_shows_the_table_and_the_reasons(fitted: SymmetryRegressor) -> Non
     text = str(fitted)
     assert "verdict: inconclusive: 1 generator" in text
     assert "held-out loss" in text
+    assert "averaged or direct predictions, chosen on these samples" in text
     assert "is not certified" in text
 
 
@@ -277,6 +279,16 @@ def test_a_dipole_of_points_is_one_vector_for_each_sample() -> None:
     assert (manifest.in_shape, manifest.out_shape) == ((3, 3), (3,))
 
 
+def test_outputs_of_several_axes_are_scored_by_all_of_their_numbers() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 3, 2))
+    model = SymmetryRegressor(action="points", output="same", epochs=2, **QUICK).fit(x, 2 * x)
+    weights = np.linspace(0, 1, len(x))
+    predicted, expected = model.predict(x).reshape(-1, 6), 2 * x.reshape(-1, 6)
+    assert model.score(x, 2 * x) == pytest.approx(r2_score(expected, predicted))
+    weighted = r2_score(expected, predicted, sample_weight=weights)
+    assert model.score(x, 2 * x, weights) == pytest.approx(weighted)
+
+
 def test_scaling_symmetry_can_be_found_with_the_defaults() -> None:
     x = np.random.default_rng(0).normal(size=(2000, 2))
     y = np.sin(3 * np.arctan2(x[:, 1], x[:, 0]))
@@ -343,6 +355,8 @@ def test_seeds_are_compared_by_their_spans() -> None:
     model = SymmetryRegressor(epochs=4, n_seeds=2, **QUICK).fit(x, y)
     assert 0 <= model.seed_agreement_ <= 1
     assert "2 training runs" in " ".join(model.verdict_.reasons)
+    numbers = model.findings().numbers
+    assert numbers["chosen on these samples"].endswith("the best of 2 seeds")
 
 
 def test_predictions_are_direct_where_averaging_would_hurt() -> None:
@@ -435,10 +449,14 @@ def test_cross_validation_and_clone_work() -> None:
     assert len(cross_val_score(model, x, y, cv=2)) == 2
 
 
+def counted(*shape: int) -> np.ndarray:
+    return np.arange(float(np.prod(shape))).reshape(shape)
+
+
 @pytest.mark.parametrize(
     ("parameters", "x", "y", "message"),
     [
-        ({}, np.ones((5, 2)), np.ones(4), "X has 5 rows, y has 4"),
+        ({}, counted(5, 2), np.ones(4), "X has 5 rows, y has 4"),
         (
             {"output": "same"},
             np.ones((5, 8)),
@@ -475,17 +493,19 @@ def test_cross_validation_and_clone_work() -> None:
             np.ones(5),
             r"for grey images without a channel axis pass X\[:, None\]",
         ),
-        ({}, np.ones((5, 784)), np.ones(5), "784 features: .* 614,656 entries"),
-        ({"blocks": [2, 2, 3]}, np.ones((5, 8)), np.ones(5), "blocks sum to 7 but dim is 8"),
-        ({"mask": np.ones((8, 4))}, np.ones((5, 8)), np.ones(5), r"the mask must be \(8, 8\)"),
-        ({"n_generators": 0}, np.ones((5, 2)), np.ones(5), "at least 1, or 'auto'"),
-        ({"network": "gnn"}, np.ones((5, 2)), np.ones(5), "choose from auto, cnn, mlp"),
-        ({"action": "rotation"}, np.ones((5, 2)), np.ones(5), "choose from affine, fourvector"),
-        ({"sampler": "unifrom"}, np.ones((5, 2)), np.ones(5), "integer-grid, learnable, normal"),
-        ({"validation": 1.5}, np.ones((5, 2)), np.ones(5), "a fraction between 0 and 1"),
+        ({}, counted(5, 784), np.ones(5), "784 features: .* 614,656 entries"),
+        ({"blocks": [2, 2, 3]}, counted(5, 8), np.ones(5), "blocks sum to 7 but dim is 8"),
+        ({"mask": np.ones((8, 4))}, counted(5, 8), np.ones(5), r"the mask must be \(8, 8\)"),
+        ({"n_generators": 0}, counted(5, 2), np.ones(5), "at least 1, or 'auto'"),
+        ({"network": "gnn"}, counted(5, 2), np.ones(5), "choose from auto, cnn, mlp"),
+        ({"action": "rotation"}, counted(5, 2), np.ones(5), "choose from affine, fourvector"),
+        ({"sampler": "unifrom"}, counted(5, 2), np.ones(5), "integer-grid, learnable, normal"),
+        ({"validation": 1.5}, counted(5, 2), np.ones(5), "a fraction between 0 and 1"),
         ({}, np.full((5, 2), np.nan), np.ones(5), r"10 non-finite values \(NaN or inf\)"),
-        ({}, np.ones((5, 2)), np.full(5, np.inf), "y has 5 non-finite"),
-        ({}, np.ones((5, 2)), np.array(list("abcde")), "for labels use SymmetryClassifier"),
+        ({}, counted(5, 2), np.full(5, np.inf), "y has 5 non-finite"),
+        ({}, 1e39 * counted(5, 2), np.ones(5), "X has 9 non-finite values .* beyond 3.4e38"),
+        ({}, counted(5, 2), np.full(5, 1e39), "y has 5 non-finite values .* beyond 3.4e38"),
+        ({}, counted(5, 2), np.array(list("abcde")), "for labels use SymmetryClassifier"),
     ],
 )
 def test_each_mistake_gets_its_message(
@@ -608,9 +628,46 @@ def test_an_algebra_that_cannot_be_named_does_not_lose_the_training(
 
 @pytest.mark.parametrize(("n", "fraction"), [(4, 0.2), (7, 0.2), (1000, 0.001), (300, 0.999)])
 def test_no_sample_is_both_learned_from_and_held_out(n: int, fraction: float) -> None:
-    train, held_out = _split(n, fraction, seed=0)
+    train, held_out = _split(torch.randn(n, 2), fraction, seed=0)
     assert sorted([*train.tolist(), *held_out.tolist()]) == list(range(n))
     assert min(len(train), len(held_out)) >= 2
+
+
+def test_without_copies_the_parts_follow_from_the_seed_alone() -> None:
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(3))
+    train, held_out = _split(torch.randn(50, 2), 0.2, seed=3)
+    assert torch.equal(torch.cat([held_out, train]), order)
+
+
+def test_large_targets_have_a_finite_spread() -> None:
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    task = task_of_arrays(SymmetryRegressor(), x, 1e30 * x[:, 0], classes=0, seed=0)
+    assert float(task.scales["y_scale"]) == pytest.approx(1e30 * x[:, 0].std(), rel=1e-5)
+
+
+def test_copies_of_an_input_are_on_one_side_and_judged_once() -> None:
+    inputs = torch.randn(60, 2).repeat(20, 1)
+    inputs[0, 0], inputs[60, 0] = 0.0, -0.0
+    inputs[0, 1] = inputs[60, 1]
+    train, held_out = _split(inputs, 0.2, seed=0)
+    assert len(train) == 20 * 48
+    assert len(held_out) == 12
+    apart = torch.cdist(
+        inputs[train], inputs[held_out], compute_mode="donot_use_mm_for_euclid_dist"
+    )
+    assert apart.min() > 0
+
+
+def test_copies_of_noisy_samples_are_no_proof() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = np.hypot(*x.T) + 0.7 * rng.normal(size=60)
+    rows = np.repeat(np.arange(60), 20)
+    model = SymmetryRegressor(n_generators="auto", epochs=20, random_state=0).fit(x[rows], y[rows])
+    assert model.verdict_.outcome == "inconclusive"
+    # 0.99 where copies of what was learned by heart are held out.
+    assert model.verdict_.quality is not None
+    assert model.verdict_.quality < 0.5
 
 
 def test_too_few_samples_to_hold_some_out_are_refused() -> None:

@@ -703,6 +703,9 @@ def test_command_exports_a_run(
     assert out.strip() == fitted.export("latex")
     _, out, _ = call(capsys, "export", run_folder, "--to", "latex", "--learned", "--json")
     assert json.loads(out)["latex"] == fitted.export("latex", exact=False)
+    code, _, err = call(capsys, "export", run_folder, "--learned")
+    assert code == 2
+    assert "--learned is for formulas" in err
     _, out, _ = call(capsys, "export", run_folder, "--to", "sympy")
     assert sympy.sympify(out) == fitted.export("sympy")
     code, out, _ = call(capsys, "export", run_folder, "-o", tmp_path / "found.json", "--json")

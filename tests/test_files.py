@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lieaugmenter.data.checkup import examine, looks_standardised, rank
+from lieaugmenter.data.checkup import Survey, examine
 from lieaugmenter.data.files import DataError, read_data
 from lieaugmenter.data.streaming import stream_data
 
@@ -182,6 +182,7 @@ def test_pickled_npz_is_refused_and_runs_nothing(tmp_path: Path) -> None:
         ("d.parquet", b"PAR1 truncated", r"not a readable .parquet"),
         ("d.csv", b"", "no header line"),
         ("d.csv", b"a,y\n1,2\n3\n", "line 3 has 1 cells, the header has 2"),
+        ("d.csv", b"a,y\n\n1,2\n\n\n3\n", "line 6 has 1 cells, the header has 2"),
         ("d.csv", b"a,y\n1,2\nhello,4\n", r"column 'a', row 2 holds 'hello', which is no number"),
         ("d.csv", b"a,a,y\n1,2,3\n", "column 'a' appears more than once"),
         ("d.csv", b"a,b\n1,2\n", "no column 'y'; the file has a, b. Name the target with --target"),
@@ -258,25 +259,39 @@ def test_arbitrary_tables_never_give_anything_but_a_data_error(tmp_path: Path, t
         read_data(path)
 
 
-def test_rank_counts_the_directions_that_data_fills() -> None:
-    rng = np.random.default_rng(0)
-    half = rng.normal(size=(100, 4))
-    assert rank(np.concatenate([half, -half], axis=1)) == 4
-    assert rank(rng.normal(size=(100, 8))) == 8
-
-
 def test_checkup_tells_what_cannot_be_identified() -> None:
     rng = np.random.default_rng(0)
     half = rng.normal(size=(300, 4)) * 3
     notes = examine(np.concatenate([half, -half], axis=1), rng.normal(size=300))
     assert any("rank 4 of 8: 32 of 64 generator directions" in note.text for note in notes)
+    assert not examine(half, rng.normal(size=300))
 
 
 def test_checkup_sees_standardised_columns() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(500, 3)) * [1, 10, 100]
-    assert not looks_standardised(x)
-    assert looks_standardised((x - x.mean(0)) / x.std(0))
+    standardised = (x - x.mean(0)) / x.std(0)
+    assert not examine(x, x[:, 0])
+    assert "look standardised" in examine(standardised, x[:, 0])[0].text
+
+
+def test_checkup_tells_how_many_rows_repeat_others() -> None:
+    x = np.random.default_rng(0).normal(size=(300, 2)) * 5
+    copied = np.concatenate([x, x[:100]])
+    notes = examine(copied, copied[:, 0])
+    assert [note.level for note in notes] == ["warning"]
+    assert "25% of the rows repeat the input of another" in notes[0].text
+    assert not examine(x, x[:, 0])
+
+
+def test_copies_are_counted_among_more_rows_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lieaugmenter.data.checkup._MOST_INPUTS", 500)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5000, 2)) * 5
+    survey = Survey()
+    for rows in np.array_split(rng.permutation(np.repeat(np.arange(5000), 4)), 40):
+        survey.add(x[rows], x[rows, 0])
+    assert any("75% of the rows" in note.text for note in survey.notes())
 
 
 def test_checkup_names_columns_with_non_finite_values() -> None:
@@ -285,6 +300,15 @@ def test_checkup_names_columns_with_non_finite_values() -> None:
     notes = examine(x, np.arange(300.0), ["px", "py", "pz"])
     assert notes[0].level == "error"
     assert 'in column 2 ("pz"); first row 118' in notes[0].text
+
+
+def test_checkup_refuses_what_single_precision_cannot_hold() -> None:
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    x[7, 1] = 1e39
+    for note in (examine(x, x[:, 0])[0], examine(x[:, :1], x[:, 1])[0]):
+        assert note.level == "error"
+        assert "1 non-finite value (NaN, inf or beyond 3.4e38)" in note.text
+        assert "first row 7" in note.text
 
 
 def test_checkup_asks_whether_float_labels_are_classes() -> None:

@@ -268,7 +268,9 @@ def test_the_command_line_stops_by_the_clock_and_goes_on(
         return int(stopped.value.code or 0)
 
     assert call("--time-limit", "0.001s") == cli.STOPPED
-    assert "the same command goes on" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "the same command goes on" in said.err
+    assert "the same command goes on" in json.loads(said.out)["stopped"]
     assert call("--time-limit", "10m") == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert result["seed"] == 0

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -36,7 +36,9 @@ from torch import Tensor
 pytest.importorskip("matplotlib")
 
 import matplotlib
+from matplotlib.figure import Figure
 
+from lieaugmenter.analysis.dimension import Row
 from lieaugmenter.analysis.verdict import Verdict
 from lieaugmenter.lie.catalogue import lift, se, so, translations
 from lieaugmenter.report import orbits, plots
@@ -292,6 +294,23 @@ def test_spectrum_draws_every_dimension_between_exact_and_arbitrary() -> None:
     for part in ("arbitrary direction", "bound 0.1", "number of generators"):
         assert part in words
     assert "No defect" in text_of(plots.spectrum(replace(orbits_findings(), table=[], spectrum=[])))
+
+
+def test_only_spans_that_count_are_filled() -> None:
+    """A defect far below zero is none, nor is a small one that is surely seen."""
+    bounds = [(0.02, 0.0, 0.05), (0.06, 0.05, 0.08), (-0.36, -0.45, -0.2), (0.5, 0.4, 0.6)]
+    rows = [Row(n, *values, closure=0.0) for n, values in enumerate(bounds, start=1)]
+    # Runs of before did not write down what counts.
+    old = [asdict(row) for row in rows]
+    new = [{**asdict(row), "holds": row.holds(visible=0.03)} for row in rows]
+    assert filled(plots.spectrum(replace(orbits_findings(), spectrum=new))) == [1]
+    assert filled(plots.spectrum(replace(orbits_findings(), spectrum=old))) == [1, 2]
+
+
+def filled(figure: Figure) -> list[int]:
+    """Dimensions of the filled dots of a spectrum."""
+    dots = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    return [int(n) for line in dots if line.get_mfc() != "white" for n in line.get_xdata()]
 
 
 def test_departure_is_drawn_for_each_generator_and_for_random_ones() -> None:

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ from lieaugmenter import (
 )
 from lieaugmenter.analysis.polarization import polarize
 from lieaugmenter.data.checkup import Survey, examine
-from lieaugmenter.data.files import DataError
+from lieaugmenter.data.files import DataError, read_data
 from lieaugmenter.data.streaming import stream_data
 from lieaugmenter.learning.batches import StreamBatches
 from lieaugmenter.learning.streams import Piece, Reservoir, Stream, as_stream, hashes
@@ -309,6 +311,44 @@ def test_pieces_of_a_file_come_in_random_order(tmp_path: Path) -> None:
     assert firsts(0) == firsts(0) != firsts(1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        ("category", ["u", "v"]),
+        ("category of numbers", [3, 5]),
+        ("decimal", [1.5, 2.25]),
+        ("bool", [True, False]),
+        ("date", None),
+        ("nothing", None),
+    ],
+)
+def test_parquet_means_the_same_read_whole_and_in_pieces(
+    tmp_path: Path, kind: str, target: list[Any] | None
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {
+        "category": pa.array(["u", "v"]).dictionary_encode(),
+        "category of numbers": pa.array([3, 5]).dictionary_encode(),
+        "decimal": pa.array([Decimal("1.50"), Decimal("2.25")]),
+        "bool": pa.array([True, False]),
+        "date": pa.array([1, 2], pa.date32()),
+        "nothing": pa.nulls(2),
+    }
+    path = tmp_path / "d.parquet"
+    parquet.write_table(pa.table({"a": [0.5, 1.5], "y": columns[kind]}), path)
+    if target is None:
+        for read in (read_data, stream_data):
+            with pytest.raises(DataError, match="column 'y' holds"):
+                read(path)
+        return
+    stream = stream_data(path)
+    _, y = next(stream.pieces())
+    assert read_data(path).y.tolist() == target
+    assert (y.numpy() if stream.labels is None else stream.labels[y]).tolist() == target
+
+
 def test_words_become_numbers_of_sorted_labels(tmp_path: Path) -> None:
     words = np.array(["out", "in", "far"] * 1700)
     save_parquet(tmp_path / "d.parquet", {"a": np.arange(5100.0), "y": words})
@@ -377,7 +417,7 @@ def test_survey_of_pieces_says_what_that_of_the_whole_says() -> None:
     for rows in np.array_split(np.arange(500), 7):
         survey.add(x[rows], y[rows])
     assert survey.notes() == examine(x, y)
-    assert len(survey.notes()) == 3
+    assert len(survey.notes()) == 4
     assert np.allclose(survey.x_moments.mean, x.mean(0), rtol=1e-12)
     assert np.allclose(survey.x_moments.spread[:4], x.std(0)[:4], rtol=1e-6)
     assert np.isclose(survey.x_moments.size, np.sqrt(np.square(x).mean()), rtol=1e-12)

@@ -136,7 +136,7 @@ def put_in_place(written: Path, path: Path, *, previous: Path | None = None) -> 
 
 def write_json(path: Path, content: Any) -> None:
     """JSON, atomically; numbers that JSON cannot hold (nan, inf) become null."""
-    write_atomically(path, json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n")
+    write_atomically(path, json.dumps(finite(content), indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -404,7 +404,7 @@ class RunFolder:
 
     def write_metrics(self, records: list[dict[str, Any]]) -> None:
         """All records so far, one JSON object a line."""
-        lines = [json.dumps(_finite(record)) for record in records]
+        lines = [json.dumps(finite(record)) for record in records]
         write_atomically(self.path / "metrics.jsonl", "\n".join(lines) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -496,13 +496,14 @@ def _lock_or_refuse(file: BufferedRandom, path: Path) -> None:
         )
 
 
-def _finite(content: Any) -> Any:
+def finite(content: Any) -> Any:
+    """Plain values, in which numbers that JSON cannot hold (nan, inf) are None."""
     if isinstance(content, float):
         return content if content - content == 0 else None
     if isinstance(content, Mapping):
-        return {str(key): _finite(value) for key, value in content.items()}
+        return {str(key): finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
+        return [finite(value) for value in content]
     return content
 
 

@@ -8,6 +8,7 @@ stands beside it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
@@ -191,6 +192,12 @@ def audit(
     seed
         Of the random generators and the bootstrap.
 
+    Raises
+    ------
+    ValueError
+        For what cannot be measured: samples or generators that do not fit the action, a model that
+        fails, or whose outputs or derivatives are not finite on some samples.
+
     Examples
     --------
     The first coordinate is invariant under the rotation of the two others only:
@@ -214,7 +221,9 @@ def audit(
     generators = generators.to(tensors_of(x)[0])
     with _asked(model):
         checked = _checked(model, x, output)
+        _refuse_non_finite_outputs(checked, x)
         measured = _measure(checked, x, generators, action, output, seed)
+        _refuse_non_finite_derivatives(measured)
         errors, random_errors = _curves(checked, x, measured, action, output, coefficients, seed)
         rows = _rows(measured, errors, action.rows, seed)
         defect = max([row.defect for row in rows if row.defect is not None], default=0.0)
@@ -227,7 +236,7 @@ def audit(
         random=random_errors,
         worst=_worst(measured, worst),
         hint=hint,
-        notes=_notes(rows, measured),
+        notes=_notes(rows, measured, random_errors),
     )
 
 
@@ -382,6 +391,26 @@ def _asked(model: Callable[[Batch], Tensor]) -> Iterator[None]:
         raise ValueError(
             f"the model fails on some batches: {words[-1]}. It must take any number of samples"
         ) from error
+
+
+def _refuse_non_finite_outputs(model: Callable[[Batch], Tensor], x: Batch) -> None:
+    with torch.no_grad():
+        finite = [model(piece).flatten(1).isfinite().all(1) for piece in _pieces(x)]
+    _refuse_unless(torch.cat(finite), "the model's outputs are")
+
+
+def _refuse_non_finite_derivatives(measured: _Measured) -> None:
+    squares = torch.cat([measured.residuals, measured.random_residuals], dim=1)
+    _refuse_unless(squares.isfinite().all(1), "the model's derivatives are")
+
+
+def _refuse_unless(finite: Bool[Tensor, " n"], what: str) -> None:
+    if not bool(finite.all()):
+        raise ValueError(
+            f"{what} not finite (NaN or inf) on {int((~finite).sum())} of {len(finite)} samples; "
+            f"first sample {int((~finite).int().argmax())}, counted from 0. Repair the model, or "
+            f"leave those samples out"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -554,13 +583,19 @@ def _name_of(generator: Float[Tensor, "d d"], number: int, rows: int) -> str:
     return f"L{number}"
 
 
-def _notes(rows: Sequence[GeneratorDefect], measured: _Measured) -> list[str]:
+def _notes(
+    rows: Sequence[GeneratorDefect], measured: _Measured, random_errors: Sequence[float]
+) -> list[str]:
     if not measured.reference > 0:
         return ["The model changes along no direction at all, so there is nothing to compare with."]
+    notes = []
     idle = [row.name for row in rows if row.defect is None]
-    if not idle:
-        return []
-    return [f"Not measured, because no sample is moved by it: {', '.join(idle)}."]
+    if idle:
+        notes.append(f"Not measured, because no sample is moved by it: {', '.join(idle)}.")
+    errors = itertools.chain(random_errors, *(row.errors for row in rows))
+    if not all(math.isfinite(error) for error in errors):
+        notes.append("Where an error is nan or inf, the model's outputs on moved samples are so.")
+    return notes
 
 
 # -- conventions -----------------------------------------------------------------------------------
@@ -576,7 +611,7 @@ def _hint(
     seed: int,
 ) -> str | None:
     """Words for the convention under which most of the defect goes away, if there is one."""
-    if defect <= DEFECT_BOUND or not measured.reference > 0:
+    if not (defect > DEFECT_BOUND and measured.reference > 0):
         return None
     rng = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(batch_size(x), generator=rng)[:_CURVE_SAMPLES]
@@ -584,6 +619,8 @@ def _hint(
     found = [
         (_left(residuals, paths, measured), words)
         for words, residuals, paths in _conventions(model, x, measured, action, output)
+        # Where the inputs are turned round, the model may give anything.
+        if bool(residuals.isfinite().all())
     ]
     left, words = min(found, default=(math.inf, ""))
     if left > _EXPLAINED * defect:

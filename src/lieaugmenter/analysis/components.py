@@ -162,7 +162,8 @@ class Components:
     ----------
     group
         The whole group, such as ``"O(3)"`` or ``"SO(3)"``, with ``"at least"`` before it where
-        something is unclear or could not be judged; ``"trivial"`` where nothing was found.
+        something is unclear or could not be judged; ``"trivial"`` where nothing was found, and
+        empty where generators have no name and nothing else was found.
     identity
         Name of the algebra of the identity component; None where there are no generators, or they
         have no name.
@@ -207,7 +208,7 @@ class Components:
 
     def __str__(self) -> str:
         width = max([len(c.candidate.name) for c in self.components], default=0)
-        lines = [f"group: {self.group}"]
+        lines = [f"group: {self.group or 'unnamed'}"]
         for c in self.components:
             bounds = f"{c.defect:6.3f} [{c.lower:6.3f}, {c.upper:6.3f}]"
             if c.outcome == UNJUDGED:
@@ -686,7 +687,11 @@ def _group_name(
         inverse = torch.linalg.inv(frame)
         matrices = [inverse @ candidate.matrix.double() @ frame for candidate in linear]
         needed = _independent(matrices, span)
-        group = _of_the_group(identity or f"{len(span)} generators")
+        if identity is None and not needed and not swaps:
+            # Their number is no name.
+            return ""
+        number = "1 generator" if len(span) == 1 else f"{len(span)} generators"
+        group = _of_the_group(identity or number)
         mirrors = [i for i in needed if group.startswith("SO(") and _mirrors(matrices[i], span)]
         if mirrors:
             group, needed = group[1:], [i for i in needed if i != mirrors[0]]

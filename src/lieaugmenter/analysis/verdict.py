@@ -79,7 +79,7 @@ class Verdict:
         in the norm of training; None where that is not sure of the smallest that was tried. Empty
         if not measured.
     components
-        Name of the group with its discrete components, None if not tested.
+        Name of the group with its discrete components, None if not tested, empty if it has none.
     reasons
         What the outcome rests on, in sentences.
     lower

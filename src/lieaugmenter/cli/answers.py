@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from lieaugmenter.processes import process_count, process_number
+from lieaugmenter.runs import finite
 
 
 def answer(result: dict[str, Any], *, as_json: bool, text: str) -> None:
@@ -25,9 +26,14 @@ def answer(result: dict[str, Any], *, as_json: bool, text: str) -> None:
     if process_number() > 0:
         return
     if as_json:
-        print(json.dumps(result, indent=2, ensure_ascii=False))
+        print(as_text(result))
     else:
         Console().print(text, markup=False, highlight=True, soft_wrap=True)
+
+
+def as_text(content: Any) -> str:
+    """JSON that every parser reads: numbers that it cannot hold (nan, inf) become null."""
+    return json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def complain(message: str) -> None:

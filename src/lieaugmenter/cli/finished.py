@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from lieaugmenter.cli.answers import answer
+from lieaugmenter.cli.answers import answer, as_text
 from lieaugmenter.cli.options import Json
 from lieaugmenter.cli.program import app
 from lieaugmenter.export import manifest_of_run, save_manifest
@@ -57,16 +56,22 @@ def export(
     to
         A manifest in JSON, a table for a LaTeX document, or matrices of SymPy.
     learned
-        Formulas of the generators as learned, also where the algebra has a name.
+        Formulas of the generators as learned, also where the algebra has a name; a manifest has
+        both.
     out
         The file. A manifest is two: its tensors lie beside it as .safetensors.
     """
+    if learned and to == "json":
+        raise ValueError(
+            "--learned is for formulas, --to latex or sympy: a manifest holds the generators as "
+            "learned, and the exact ones beside them"
+        )
     manifest = manifest_of_run(_finished(run))
-    content = manifest.export(to, **({"exact": False} if learned and to != "json" else {}))
-    text = jsonlib.dumps(content, indent=2, ensure_ascii=False) if to == "json" else str(content)
+    content = manifest.export(to, **({"exact": False} if learned else {}))
+    text = as_text(content) if to == "json" else str(content)
     if out is None:
         # Not on the console, which would take a name between colons for an emoji.
-        print(jsonlib.dumps({to: text}) if json and to != "json" else text)
+        print(as_text({to: text}) if json and to != "json" else text)
         return 0
     if to == "json":
         out = save_manifest(manifest, out)

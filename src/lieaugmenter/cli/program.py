@@ -9,7 +9,7 @@ import torch
 from cyclopts import App, CycloptsError
 
 import lieaugmenter
-from lieaugmenter.cli.answers import complain
+from lieaugmenter.cli.answers import answer, complain
 from lieaugmenter.data.files import DataError
 from lieaugmenter.learning import TrainingDiverged
 from lieaugmenter.learning.distributed import joined
@@ -35,6 +35,10 @@ app = App(
 )
 
 
+class Stopped(Exception):  # noqa: N818  # it names what happened
+    """A command reached its time limit; the message says how it goes on."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code.
 
@@ -43,36 +47,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments
         Words after the program's name; those of the process unless given.
     """
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with joined():
-            code = app(
-                sys.argv[1:] if arguments is None else list(arguments),
-                exit_on_error=False,
-                result_action="return_value",
-            )
-    except CycloptsError:
+            code = app(words, exit_on_error=False, result_action="return_value")
+    except CycloptsError as error:
         # cyclopts has printed its message.
+        _answer_in_json(words, "error", str(error))
         code = BAD_INPUT
     except (DataError, RunError, TrainingDiverged, ImportError, ValueError, OSError) as error:
         # An ImportError says which extra is missing.
-        complain(str(error))
-        code = BAD_INPUT
+        code = _end(words, "error", str(error), BAD_INPUT)
     except (MemoryError, torch.OutOfMemoryError) as error:
-        complain(_no_memory(error))
-        code = BAD_INPUT
+        code = _end(words, "error", _no_memory(error), BAD_INPUT)
     except RuntimeError as error:
         # How torch says it of the memory of a CPU.
         if "can't allocate memory" in str(error):
-            complain(_no_memory(error))
+            message = _no_memory(error)
         elif is_lost_connection(error):
-            complain("another process of this run has ended; its message says why")
+            message = "another process of this run has ended; its message says why"
         else:
             raise
-        code = BAD_INPUT
+        code = _end(words, "error", message, BAD_INPUT)
+    except Stopped as stop:
+        code = _end(words, "stopped", str(stop), STOPPED)
     except KeyboardInterrupt as stop:
-        complain(str(stop) or "interrupted")
-        code = INTERRUPTED
+        code = _end(words, "stopped", str(stop) or "interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(words: Sequence[str], what: str, message: str, code: int) -> int:
+    """Say why there is no result, and with which code to exit."""
+    complain(message)
+    _answer_in_json(words, what, message)
+    return code
+
+
+def _answer_in_json(words: Sequence[str], what: str, message: str) -> None:
+    """The same for a program, if one asked: by the words, for what failed may be their parsing."""
+    if "--json" in words:
+        answer({what: message}, as_json=True, text=message)
 
 
 def _no_memory(error: Exception) -> str:

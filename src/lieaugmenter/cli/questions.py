@@ -65,7 +65,7 @@ def doctor(
     actions = _fitting_actions(x_shape)
     facts = {
         "X": {"shape": list(x_shape), "dtype": types[0]},
-        target: {"shape": list(y_shape), "dtype": types[1]},
+        "y": {"name": target, "shape": list(y_shape), "dtype": types[1]},
         "task": task,
         "actions": actions,
         "notes": [asdict(note) for note in notes],
@@ -182,8 +182,9 @@ def check(
         seed=seed,
     )
     answer({"model": model, **found.to_json()}, as_json=json, text=str(found))
-    failed = fail_above is not None and (found.defect is None or found.defect > fail_above)
-    return ABOVE_LIMIT if failed else 0
+    # A defect that is not a number is not below any limit.
+    passed = fail_above is None or (found.defect is not None and found.defect <= fail_above)
+    return 0 if passed else ABOVE_LIMIT
 
 
 def _axis(word: str, names: Sequence[str]) -> int:

@@ -12,13 +12,14 @@ from cyclopts import Parameter
 
 from lieaugmenter.cli.answers import answer, complain
 from lieaugmenter.cli.options import Json
-from lieaugmenter.cli.program import STOPPED, app, refuse_torchrun
+from lieaugmenter.cli.program import Stopped, app, refuse_torchrun
 from lieaugmenter.experiments.catalogue import EXPERIMENTS, find_experiment
 from lieaugmenter.experiments.results import summary, write_results
 from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.learning.trainer import TimeIsUp
 from lieaugmenter.runs import WriteError
 
+_RUNS = Path("runs/reproduce")
 _QUICK = "A quick run, of little data and few epochs: its numbers are not to be compared."
 
 
@@ -34,7 +35,7 @@ def reproduce(
     time_limit: str | None = None,
     quick: Annotated[bool, Parameter(negative="")] = False,
     device: str = "auto",
-    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("runs/reproduce"),
+    out: Annotated[Path, Parameter(name=["--out", "-o"])] = _RUNS,
     results: Path | None = None,
     json: Json = False,
 ) -> int:
@@ -72,12 +73,20 @@ def reproduce(
         A .json file to collect the results in.
     """
     if list_ or name is None:
-        found = {
-            key: [m.name for m in experiment.methods] for key, experiment in EXPERIMENTS.items()
+        given = {
+            repr(name): name,
+            "--seeds": seeds is not None,
+            "--methods": methods,
+            "--data": data,
+            "--epochs": epochs is not None,
+            "--time-limit": time_limit,
+            "--quick": quick,
+            "--device": device != "auto",
+            "--out": out != _RUNS,
+            "--results": results,
         }
-        lines = [f"{key}: {EXPERIMENTS[key].title}\n    {', '.join(found[key])}" for key in found]
-        answer(found, as_json=json, text="\n".join(lines))
-        return 0
+        _refuse_beside_a_list([word for word, value in given.items() if value], listed=list_)
+        return _list_experiments(as_json=json)
     refuse_torchrun("reproduce")
     experiment = find_experiment(name)
     chosen = [experiment.method(m) for m in methods] if methods else list(experiment.methods)
@@ -109,8 +118,9 @@ def reproduce(
         ) from None
     except TimeIsUp:
         spent = f"{_seconds(str(time_limit)):g} s"
-        complain(f"stopped after {spent}; the state is in {folder}, the same command goes on")
-        return STOPPED
+        raise Stopped(
+            f"stopped after {spent}; the state is in {folder}, the same command goes on"
+        ) from None
     if results is not None:
         write_results(experiment, folder, results)
     answer(
@@ -125,6 +135,24 @@ def reproduce(
             ]
         ),
     )
+    return 0
+
+
+def _refuse_beside_a_list(given: list[str], *, listed: bool) -> None:
+    """Refuse words that a list of the experiments would leave unheard."""
+    if given and listed:
+        raise ValueError(f"--list shows all experiments: leave out {', '.join(given)}")
+    if given:
+        raise ValueError(
+            f"{', '.join(given)}: of which experiment? Name one, such as reproduce two-body; "
+            f"reproduce --list shows all"
+        )
+
+
+def _list_experiments(*, as_json: bool) -> int:
+    found = {key: [m.name for m in experiment.methods] for key, experiment in EXPERIMENTS.items()}
+    lines = [f"{key}: {EXPERIMENTS[key].title}\n    {', '.join(found[key])}" for key in found]
+    answer(found, as_json=as_json, text="\n".join(lines))
     return 0
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+
+from lieaugmenter.learning.copies import input_hashes
 
 # Singular values below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-5
@@ -14,6 +17,10 @@ _STANDARDISED = 0.02
 _APART, _FAR_APART = 10.0, 1e4
 # Wider samples have no rank computed.
 _LARGEST_RANK = 512
+# A larger share of rows that repeat the input of another is worth a remark.
+_MANY_COPIES = 0.01
+# Different inputs by which that share is told.
+_MOST_INPUTS = 2**17
 # Different targets beyond this number are not counted.
 _MOST_DISTINCT = 10_000
 # Values that are looked at together.
@@ -32,7 +39,7 @@ class Note:
 def non_finite_message(
     x: np.ndarray, names: Sequence[str] | None = None, what: str = "X"
 ) -> str | None:
-    """Where the NaN and infinities are, or None if there are none."""
+    """Where the NaN and infinities of single precision are, or None if there are none."""
     found = _NonFinite()
     found.add(x)
     return found.message(names, what)
@@ -44,10 +51,14 @@ class _NonFinite:
     def __init__(self) -> None:
         self.count = self.rows = 0
         self.first: int | None = None
+        self.too_large = False
         self.columns: set[int] = set()
 
     def add(self, values: np.ndarray) -> None:
-        bad = ~np.isfinite(values)
+        # As networks see them: 1e39 is too large for single precision.
+        with np.errstate(over="ignore"):
+            bad = ~np.isfinite(values.astype(np.float32))
+        self.too_large |= bool(np.isfinite(values[bad]).any())
         if bad.any():
             self.count += int(bad.sum())
             if self.first is None:
@@ -64,8 +75,9 @@ class _NonFinite:
             columns = sorted(self.columns)[:5]
             shown = [f'{c} ("{names[c]}")' if names is not None else str(c) for c in columns]
             where = f" in column{'s' if len(shown) > 1 else ''} {', '.join(shown)}"
+        kinds = "NaN, inf or beyond 3.4e38" if self.too_large else "NaN or inf"
         return (
-            f"{what} has {self.count} non-finite value{'s' if self.count > 1 else ''} (NaN or inf)"
+            f"{what} has {self.count} non-finite value{'s' if self.count > 1 else ''} ({kinds})"
             f"{where}; first row {self.first}, counted from 0. Drop or impute them; lieaugmenter "
             f"never fills values silently"
         )
@@ -106,13 +118,8 @@ class Moments:
         return float(np.sqrt((self.squares / max(self.count, 1) + self.mean**2).mean()))
 
 
-def rank(x: np.ndarray) -> int:
-    """Numerical rank of the samples as vectors (not centred: linear actions have an origin)."""
-    flat = x.reshape(-1, x.shape[-1]).astype(np.float64)
-    return _rank_of(flat.T @ flat / max(len(flat), 1))
-
-
 def _rank_of(products: np.ndarray) -> int:
+    """Rank of samples by their products (not centred: linear actions have an origin)."""
     # Whatever the units of a column are, it is no combination of others.
     sizes = np.sqrt(np.diag(products))
     units = np.where(sizes > 0, sizes, 1.0)
@@ -121,11 +128,36 @@ def _rank_of(products: np.ndarray) -> int:
     return int((values > _RANK_TOLERANCE**2 * largest).sum()) if largest > 0 else 0
 
 
-def looks_standardised(x: np.ndarray) -> bool:
-    """Whether every column has mean 0 and standard deviation 1."""
-    survey = Survey()
-    survey.add(x, np.zeros(len(x)))
-    return survey.looks_standardised
+class _Copies:
+    """Which share of rows repeats the input of another, by those of the smallest hashes."""
+
+    def __init__(self) -> None:
+        self._keys, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
+        self._largest = np.uint64(2**64 - 1)
+        self._new: list[np.ndarray] = []
+        self._waiting = 0
+
+    def add(self, x: np.ndarray) -> None:
+        # As networks see them.
+        keys = input_hashes(torch.from_numpy(x.astype(np.float32)))
+        self._new.append(keys[keys <= self._largest])
+        self._waiting += len(self._new[-1])
+        if self._waiting > _MOST_INPUTS:
+            self._settle()
+
+    def _settle(self) -> None:
+        keys, counts = np.unique(np.concatenate([*self._new, self._keys]), return_counts=True)
+        # Those known before were counted once.
+        counts[np.searchsorted(keys, self._keys)] += self._counts - 1
+        self._keys, self._counts = keys[:_MOST_INPUTS], counts[:_MOST_INPUTS]
+        if len(keys) >= _MOST_INPUTS:
+            self._largest = self._keys[-1]
+        self._new, self._waiting = [], 0
+
+    @property
+    def share(self) -> float:
+        self._settle()
+        return 1 - len(self._keys) / max(int(self._counts.sum()), 1)
 
 
 class Survey:
@@ -165,6 +197,7 @@ class Survey:
         self._products, self._vectors = np.zeros((0, 0)), 0
         # Columns that count the samples, as far as they were read.
         self._counting = np.zeros(0, dtype=bool)
+        self._copies = _Copies()
 
     def add(self, x: np.ndarray, y: np.ndarray) -> None:
         """Look at some more samples."""
@@ -186,6 +219,7 @@ class Survey:
         if any(found.count for found in self._not_finite.values()):
             return
         self.x_moments.add(x)
+        self._copies.add(x)
         if y.dtype.kind in "biuf":
             self.y_moments.add(y)
         if self.labels is not None:
@@ -232,6 +266,7 @@ class Survey:
             notes.append(
                 Note("warning", f"Only {self.count} samples: expect an inconclusive verdict.")
             )
+        notes += _copy_notes(self._copies.share)
         if self.looks_standardised:
             notes.append(
                 Note(
@@ -314,6 +349,18 @@ def _slices(x: np.ndarray) -> Iterator[slice]:
     """Rows that are looked at together."""
     rows = max(1, _AT_ONCE // max(x[:1].size, 1))
     return (slice(start, start + rows) for start in range(0, len(x), rows))
+
+
+def _copy_notes(share: float) -> list[Note]:
+    if share <= _MANY_COPIES:
+        return []
+    return [
+        Note(
+            "warning",
+            f"{share:.0%} of the rows repeat the input of another (in single precision): they are "
+            f"no more evidence than it. Copies are held out, or learned from, together.",
+        )
+    ]
 
 
 def _rank_notes(d: int, r: int) -> list[Note]:

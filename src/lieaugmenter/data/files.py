@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -420,14 +420,13 @@ def _read_parquet(path: Path, columns: Columns) -> Table:
 
 def _parquet_columns(path: Path, names: list[str], pa: Any, parquet: Any) -> dict[str, np.ndarray]:
     schema, used = parquet.read_schema(path), set(names)
-    kinds = pa.types
     fields = [f for f in schema if f.name in used]
-    words = [f.name for f in fields if kinds.is_string(f.type) or kinds.is_large_string(f.type)]
+    words = [f.name for f in fields if kind_of_column(f.type) == "words"]
     # A word that is repeated takes no more room in the file, but would in memory: first it is read
     # as a number and a list of words.
     with parquet.ParquetFile(path, read_dictionary=words) as file:
         for f in fields:
-            if not (kinds.is_primitive(f.type) or kinds.is_decimal(f.type) or f.name in words):
+            if kind_of_column(f.type) == "other":
                 raise DataError(
                     f"{path}: column {_cut(f.name)!r} holds {_cut(str(f.type))}; numbers "
                     f"or words are needed"
@@ -436,7 +435,7 @@ def _parquet_columns(path: Path, names: list[str], pa: Any, parquet: Any) -> dic
         check_unpacked(path, 8 * file.metadata.num_rows * len(names), packed)
         table = file.read(columns=names)
     check_unpacked(path, sum(_decoded_size(table[name], pa) for name in words), packed)
-    return {name: _plain(table[name], pa) for name in names}
+    return {name: plain_column(table[name]) for name in names}
 
 
 def _decoded_size(column: Any, pa: Any) -> int:
@@ -449,9 +448,40 @@ def _decoded_size(column: Any, pa: Any) -> int:
     )
 
 
-def _plain(column: Any, pa: Any) -> np.ndarray:
+def kind_of_column(arrow_type: Any) -> Literal["whole", "real", "words", "other"]:
+    """What a column of a Parquet table holds; decimals are real numbers, categories what they name.
+
+    Parameters
+    ----------
+    arrow_type
+        Its type in Arrow.
+    """
+    from pyarrow import types
+
+    if types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if types.is_boolean(arrow_type) or types.is_integer(arrow_type):
+        return "whole"
+    if types.is_floating(arrow_type) or types.is_decimal(arrow_type):
+        return "real"
+    words = (types.is_string, types.is_large_string, types.is_string_view)
+    return "words" if any(is_kind(arrow_type) for is_kind in words) else "other"
+
+
+def plain_column(column: Any) -> np.ndarray:
+    """The values of a column of a Parquet table: categories spelled out, decimals as floats.
+
+    Parameters
+    ----------
+    column
+        A chunked array of Arrow.
+    """
+    import pyarrow as pa
+
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
     return column.to_numpy(zero_copy_only=False)
 
 

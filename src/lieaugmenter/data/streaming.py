@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lieaugmenter.data.files import Columns, DataError
+from lieaugmenter.data.files import Columns, DataError, kind_of_column, plain_column
 from lieaugmenter.learning.streams import Piece, Stream
 
 # Rows of an .npy that are read at once, in number and in memory.
@@ -177,7 +177,7 @@ class ParquetStream(FileStream):
             raise DataError(f"{path}: a column name appears more than once")
         self.targets, self.feature_names = columns.split(path, names)
         used = (*self.feature_names, *self.targets)
-        kinds = {name: _kind(schema.field(name).type) for name in used}
+        kinds = {name: kind_of_column(schema.field(name).type) for name in used}
         words = kinds[self.targets[0]] == "words" and len(self.targets) == 1
         self.whole = kinds[self.targets[0]] == "whole" and len(self.targets) == 1
         for name in used:
@@ -214,7 +214,7 @@ class ParquetStream(FileStream):
                         f"rows of row group {number + 1}. Drop the rows or fill them in; "
                         f"lieaugmenter never fills values silently"
                     )
-            return {name: table[name].to_numpy() for name in names}
+            return {name: plain_column(table[name]) for name in names}
 
     def targets_of(self, number: int) -> np.ndarray:
         columns = self._read(number, self.targets)
@@ -320,19 +320,6 @@ def _words(stream: FileStream, path: Path) -> np.ndarray:
             f"{path}: the target has more than {_MOST_WORDS} different words, which are no classes"
         )
     return found
-
-
-def _kind(arrow_type: Any) -> str:
-    from pyarrow import types
-
-    if types.is_boolean(arrow_type) or types.is_integer(arrow_type):
-        return "whole"
-    if types.is_floating(arrow_type):
-        return "real"
-    if types.is_dictionary(arrow_type):
-        arrow_type = arrow_type.value_type
-    words = types.is_string(arrow_type) or types.is_large_string(arrow_type)
-    return "words" if words or types.is_string_view(arrow_type) else "other"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
 from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.copies import first_alike, two_parts
 from lieaugmenter.learning.engine import fit
 from lieaugmenter.learning.streams import Reservoir, Stream
 from lieaugmenter.lie.units import spread_of
@@ -97,12 +98,14 @@ def taught(
 def halves(
     train: tuple[Batch, Tensor] | Stream, most: int, seed: int
 ) -> list[tuple[Batch, Tensor]] | list[Stream]:
-    """Two disjoint random parts of the data; of a stream each with about `most` samples at most."""
+    """Two random parts of the data that share no sample, nor a copy of one.
+
+    Of a stream each has about `most` samples at most.
+    """
     if not isinstance(train, Stream):
         x, y = train
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
-        middle = math.ceil(len(y) / 2)
-        return [(_at(x, half), y[half]) for half in (order[:middle], order[middle:])]
+        parts = two_parts(first_alike(x), lambda n: math.ceil(n / 2), seed)
+        return [(_at(x, half), y[half]) for half in parts]
     largest = np.uint64(min(1.0, 2 * most / train.count) * (2**63 - 1))
 
     def of(side: int) -> Stream:

@@ -20,6 +20,7 @@ from lieaugmenter.discovery import SEARCHED
 from lieaugmenter.estimators.inputs import names_of_axes
 from lieaugmenter.estimators.settings import Settings, recorded
 from lieaugmenter.estimators.words import (
+    chosen_by_held_out,
     lines_of_table,
     sentence_of_one,
     sentence_of_teams,
@@ -67,7 +68,7 @@ class Fitted(Settings):
     def findings(self, **changes: Any) -> Findings:
         """What was found, for a report; keyword arguments replace fields (title, truth, …)."""
         check_is_fitted(self, "verdict_")
-        verdict, views = self.verdict_, self.predictor_.views
+        verdict, views, chosen = self.verdict_, self.predictor_.views, self._chosen()
         classes = self.predictor_.classes
         identity, dimensions = self.identity_, getattr(self, "dimensions_", None)
         table = [dict(row) for row in self.symmetries_]
@@ -84,7 +85,7 @@ class Fitted(Settings):
             "samples": self._tried[0][:_SHOWN_SAMPLES],
             "exact": None if identity is None else identity.exact,
             "table": table,
-            "spectrum": [] if dimensions is None else [asdict(row) for row in dimensions.rows],
+            "spectrum": [] if dimensions is None else _spectrum(dimensions),
             "algebra": None if identity is None else _algebra(identity, self._axis_names()),
             **self._trials(),
             "seeds": self._seeds,
@@ -97,6 +98,7 @@ class Fitted(Settings):
                 "95 % upper bound": verdict.upper,
                 **self._explained(),
                 f"held-out {self._loss_name()}": final.get("validation_loss"),
+                **({"chosen on these samples": chosen} if chosen else {}),
                 "predictions": f"averaged over {views} elements" if views else "direct",
                 "agreement of seeds (smallest cosine)": self.seed_agreement_,
                 **self._how_it_was_read(),
@@ -119,6 +121,9 @@ class Fitted(Settings):
 
     def _loss_name(self) -> str:
         return "negative log-likelihood" if self.predictor_.classes else "mean squared error"
+
+    def _chosen(self) -> str:
+        return chosen_by_held_out(generators=len(self.generators_), seeds=len(self._seeds))
 
     def _how_it_was_read(self) -> dict[str, str]:
         """For the record: what a verdict on a stream rests on."""
@@ -228,14 +233,22 @@ class Fitted(Settings):
     def __str__(self) -> str:
         if not hasattr(self, "verdict_"):
             return repr(self)
+        chosen = self._chosen()
         lines = [
             f"{type(self).__name__}  verdict: {self.verdict_}",
             *lines_of_table(self.symmetries_, "seeds" if self.dimensions_ is None else "halves"),
+            *([f"  held-out loss: {chosen}, chosen on these samples"] if chosen else []),
             *(f"  {reason}" for reason in self.verdict_.reasons),
         ]
         if self.generators_.shape[-1] <= _LARGEST_PRINTED:
             lines += [self.augmenter_.summary()]
         return "\n".join(lines)
+
+
+def _spectrum(dimensions: Dimensions) -> list[dict[str, Any]]:
+    """The rows of a table, and whether each of them counts as a symmetry."""
+    visible = dimensions.visible
+    return [{**asdict(row), "holds": row.holds(visible=visible)} for row in dimensions.rows]
 
 
 def _algebra(identity: Identity, names: list[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from torch import Tensor
 
 from lieaugmenter.data.checkup import Survey, non_finite_message
@@ -56,7 +57,7 @@ class SymmetryRegressor(RegressorMixin, SymmetryEstimator):
     batch_size, lr, schedule, precision
         Of the training, see `fit`.
     validation
-        Fraction of the samples held out for the verdict.
+        Fraction of the samples held out for the verdict; copies of an input are one sample.
     n_seeds
         Training runs from different seeds; the best on held-out data predicts, and their spans
         are compared.
@@ -152,3 +153,20 @@ class SymmetryRegressor(RegressorMixin, SymmetryEstimator):
         """
         values = self._predict_values(X, views)
         return values.reshape(len(values)) if self._one_dimensional else values
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of the predictions, the mean over all numbers of an output.
+
+        Parameters
+        ----------
+        X, y
+            Inputs and targets, as for `fit`.
+        sample_weight
+            Weights of the samples.
+        """
+        # scikit-learn's own score knows outputs of one axis only; points have two.
+        expected, predicted = (
+            values.reshape(len(values), -1) if values.ndim > 2 else values
+            for values in (np.asarray(y), self.predict(X))
+        )
+        return float(r2_score(expected, predicted, sample_weight=sample_weight))

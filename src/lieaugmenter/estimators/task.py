@@ -16,6 +16,7 @@ from lieaugmenter.actions import Action, AffineAction, InvariantAction
 from lieaugmenter.data.checkup import Moments, Survey
 from lieaugmenter.estimators.settings import Settings
 from lieaugmenter.learning.augmenter import check_moving_labels, make_action, make_output
+from lieaugmenter.learning.copies import first_alike, two_parts
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.learning.streams import Reservoir, Stream, hashes
 from lieaugmenter.lie.units import spread_of
@@ -97,11 +98,10 @@ def task_of_arrays(
     targets = torch.from_numpy(np.ascontiguousarray(y))
     targets = targets.long() if classes else targets.float()
     action.check(inputs)
-    sizes = None
     if not classes:
         check_moving_labels(output, targets)
-        sizes = _TargetSizes(targets.mean(0), targets.std(0, correction=0), _size(targets))
-    train, held_out = _split(len(inputs), settings.validation, seed)
+    train, held_out = _split(inputs, settings.validation, seed)
+    sizes = None if classes else _TargetSizes.of_tensor(targets)
     return Task(
         train=(inputs[train], targets[train]),
         held_out=(inputs[held_out], targets[held_out]),
@@ -116,19 +116,25 @@ def task_of_arrays(
     )
 
 
-def _split(n: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices to train on and to hold out."""
-    held = _held_out(n, fraction)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return order[held:], order[:held]
+def _split(inputs: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows to train on and to hold out: never an input on both sides, and none held out twice."""
+
+    def share(different: int) -> int:
+        what = "sample" if different == len(inputs) else "different input"
+        return _held_out(different, fraction, what)
+
+    alike = first_alike(inputs)
+    held_out, train = two_parts(alike, share, seed)
+    # Copies would count as evidence of their own.
+    return train, held_out[alike[held_out] == held_out]
 
 
-def _held_out(n: int, fraction: float) -> int:
+def _held_out(n: int, fraction: float, what: str = "sample") -> int:
     """How many of n samples are held out: never so many, or so few, that a part has only one."""
     if n < 2 * _LEAST_PART:
         raise ValueError(
-            f"there {'is 1 sample' if n == 1 else f'are {n} samples'}: at least {2 * _LEAST_PART} "
-            f"are needed, to learn from some and be judged on others"
+            f"there {f'is 1 {what}' if n == 1 else f'are {n} {what}s'}: at least "
+            f"{2 * _LEAST_PART} are needed, to learn from some and be judged on others"
         )
     return min(max(round(n * fraction), _LEAST_PART), n - _LEAST_PART)
 
@@ -246,6 +252,12 @@ class _TargetSizes:
     mean: Tensor
     spread: Tensor
     size: float
+
+    @classmethod
+    def of_tensor(cls, targets: Tensor) -> _TargetSizes:
+        # In double precision, in which the square of no target is too large.
+        exact = targets.double()
+        return cls(exact.mean(0).float(), exact.std(0, correction=0).float(), _size(targets))
 
     @classmethod
     def of(cls, moments: Moments) -> _TargetSizes:

@@ -129,14 +129,12 @@ class Lesson:
     def _start(self, seed: int, run: RunFolder | None) -> Given | None:
         """What a given number of generators begin from: the likeliest by networks' derivatives.
 
-        None where these say nothing, because elements are far from the identity, pixels move, or
-        all samples are zero; and where they would take too long.
+        None where these say nothing, because elements are far from the identity or pixels move; and
+        where they would take too long.
         """
         settings, task = self.settings, self.task
         derivable = settings.sampler != "integer-grid" and not isinstance(task.action, ImageAction)
         if not derivable or isinstance(task.train, Stream) or task.action.dim > _LARGEST_START:
-            return None
-        if not bool(task.train[0].any()):
             return None
         predictor = build(settings, task, seed)
         basis = predictor.augmenter.basis

@@ -180,6 +180,17 @@ def _how_far(verdict: Verdict) -> str:
     return f"It holds for coefficients up to {until:.3g}{why}."
 
 
+def chosen_by_held_out(*, generators: int, seeds: int) -> str:
+    """What the held-out samples decided, so that the loss on them is a little too good.
+
+    >>> chosen_by_held_out(generators=1, seeds=3)
+    'averaged or direct predictions, the best of 3 seeds'
+    """
+    ways = ["averaged or direct predictions"] if generators else []
+    runs = [f"the best of {seeds} seeds"] if seeds > 1 else []
+    return ", ".join([*ways, *runs])
+
+
 def lines_of_table(rows: list[dict[str, Any]], agreement: str) -> list[str]:
     """The table of dimensions under its heads; `agreement` says between whom that is."""
     header = (

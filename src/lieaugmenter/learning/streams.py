@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
+from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
 
 # Inputs and targets of a few samples.
 Piece: TypeAlias = tuple[Batch, Tensor]
@@ -137,8 +137,10 @@ def joined(pieces: list[Piece]) -> Piece:
     return map_tensors(lambda _: next(fields), pieces[0][0]), torch.cat([y for _, y in pieces])
 
 
-def hashes(x: Batch, y: Tensor, seed: int = 0) -> np.ndarray:
+def hashes(x: Batch, y: Tensor | None = None, seed: int = 0) -> np.ndarray:
     """A number for each sample, (n,) of uint64: uniform, and a function of its values and a seed.
+
+    Without y it is one of the inputs alone.
 
     Examples
     --------
@@ -147,12 +149,14 @@ def hashes(x: Batch, y: Tensor, seed: int = 0) -> np.ndarray:
     >>> first == copy, first == second
     (True, False)
     """
-    total = np.full(len(y), seed % 2**64, dtype=np.uint64)
-    for number, tensor in enumerate([*tensors_of(x), y]):
+    n = batch_size(x)
+    total = np.full(n, seed % 2**64, dtype=np.uint64)
+    fields = tensors_of(x) if y is None else [*tensors_of(x), y]
+    for number, tensor in enumerate(fields):
         values = tensor.detach()
         if values.is_floating_point() and values.element_size() == 2:
             values = values.view(torch.int16)  # their bits: NumPy has no bfloat16
-        words = np.ascontiguousarray(values.cpu().numpy().reshape(len(y), -1))
+        words = np.ascontiguousarray(values.cpu().numpy().reshape(n, -1))
         words = words.view(np.uint32) if words.itemsize % 4 == 0 else words.astype(np.uint32)
         total = _mixed(total + words.astype(np.uint64) @ _multipliers(words.shape[1], number))
     return total

@@ -75,7 +75,8 @@ class Findings:
         A row for each number of generators that was looked at, 0 included: dimension,
         validation_loss, defect, upper, closure, seed_agreement, chosen.
     spectrum
-        The defect of each dimension with its bounds: dimension, defect, lower, upper.
+        The defect of each dimension with its bounds, and whether the span surely is a symmetry:
+        dimension, defect, lower, upper, holds.
     algebra
         What `Identity` says, without its tensors.
     sweep
@@ -171,6 +172,7 @@ class _Row(TypedDict, total=False):
     defect: float | None
     lower: float | None
     upper: float | None
+    holds: bool
     closure: float | None
     seed_agreement: float | None
 

@@ -193,7 +193,10 @@ def _facts(findings: Findings) -> list[tuple[str, str, str]]:
         facts.append((label, format_value(at_least_zero(verdict.defect)), bound))
     if verdict.quality is not None:
         whose = "teams" if findings.spectrum else "predictor"
-        facts.append((whose, format_value(verdict.quality), "of held-out variation explained"))
+        remark = "of held-out variation explained"
+        if whose == "predictor" and len(findings.seeds) > 1:
+            remark += ", the best seed chosen on these samples"
+        facts.append((whose, format_value(verdict.quality), remark))
     return facts
 
 
@@ -230,8 +233,8 @@ def _spectrum_picture(findings: Findings) -> Picture | None:
     if not any(row.get("defect") is not None for row in findings.spectrum or findings.table):
         return None
     caption = (
-        "0 is exact, 1 an arbitrary direction. Filled: surely below the bound. Whiskers: 95 % "
-        "bounds."
+        "0 is exact, 1 an arbitrary direction. Filled: surely a symmetry, neither above the bound "
+        "nor clearly apart from zero. Whiskers: 95 % bounds."
     )
     if findings.departure is not None:
         caption += " Band: single random directions."

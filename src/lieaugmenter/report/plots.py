@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.analysis.dimension import DEFECT_BOUND
+from lieaugmenter.analysis.dimension import DEFECT_BOUND, Row
 from lieaugmenter.report.findings import Findings
 
 try:
@@ -159,8 +159,8 @@ def matrix_png(matrix: Float[Tensor, "d d"], limit: float) -> bytes:
 def spectrum(findings: Findings) -> Figure:
     """The defect of the best span of each dimension, between exact and arbitrary.
 
-    Whiskers are 95 % bounds. Spans that are surely below the bound count as symmetries; the band
-    is where random directions lie.
+    Whiskers are 95 % bounds. Spans that surely are symmetries are filled; the band is where random
+    directions lie.
     """
     rows = [row for row in findings.spectrum or findings.table if _is_number(row.get("defect"))]
     if not rows:
@@ -184,8 +184,8 @@ def spectrum(findings: Findings) -> Figure:
         color=PALETTE[2],
     )
     ax.vlines(dimensions, bounds[:, 0], bounds[:, 1], color=QUIET, lw=1.1)
-    small = bounds[:, 1] <= DEFECT_BOUND
-    for which, face in ((small, PALETTE[0]), (~small, "white")):
+    holding = np.array([_holds(row) for row in rows])
+    for which, face in ((holding, PALETTE[0]), (~holding, "white")):
         ax.plot(
             dimensions[which],
             defects[which],
@@ -210,6 +210,14 @@ def _bounds(row: Mapping[str, Any]) -> tuple[float, float]:
         lower if _is_number(lower) else row["defect"],
         upper if _is_number(upper) else row["defect"],
     )
+
+
+def _holds(row: Mapping[str, Any]) -> bool:
+    """Whether a span surely is a symmetry; by its bounds alone where that was not written down."""
+    if "holds" in row:
+        return bool(row["holds"])
+    lower, upper = _bounds(row)
+    return Row(row["dimension"], row["defect"], lower, upper, closure=0.0, together=upper).holds()
 
 
 def _draw_null(ax: Axes, findings: Findings) -> None:
