@@ -299,7 +299,9 @@ def test_spectrum_draws_every_dimension_between_exact_and_arbitrary() -> None:
 def test_only_spans_that_count_are_filled() -> None:
     """A defect far below zero is none, nor is a small one that is surely seen."""
     bounds = [(0.02, 0.0, 0.05), (0.06, 0.05, 0.08), (-0.36, -0.45, -0.2), (0.5, 0.4, 0.6)]
-    rows = [Row(n, *values, closure=0.0) for n, values in enumerate(bounds, start=1)]
+    rows = [
+        Row(n, *values, closure=0.0, together=values[2]) for n, values in enumerate(bounds, start=1)
+    ]
     # Runs of before did not write down what counts.
     old = [asdict(row) for row in rows]
     new = [{**asdict(row), "holds": row.holds(visible=0.03)} for row in rows]

@@ -437,3 +437,17 @@ def test_published_runs_keep_what_scores_need(tmp_path: Path) -> None:
     (kept,) = page.published(page.collected([tmp_path]))
     record |= {name: round(record[name], 6) for name in ("cosine", "seconds")}
     assert score.table([record]) == score.table([kept])
+
+
+def test_new_runs_take_the_place_of_all_seeds_of_their_tasks_alone() -> None:
+    columns = ("so2-r2", "ours", 4000, 0.01)
+
+    def content(*runs: tuple[object, ...], day: str) -> dict[str, Any]:
+        full = [[*run, True, 1, "so(2)", 1.0, 1.0, "certified", False] for run in runs]
+        return {"columns": page._COLUMNS, "runs": full, "environments": {"ours": {"day": day}}}
+
+    other = ("so3-r3", "ours", 4000, 0.01)
+    old = content((*columns, 0), (*columns, 1), (*other, 0), day="old")
+    found = page.added(old, content((*columns, 5), day="new"))
+    assert [(run[0], run[4]) for run in found["runs"]] == [("so3-r3", 0), ("so2-r2", 5)]
+    assert found["environment"] == {"day": "new"}

@@ -3,7 +3,8 @@
     python -m benchmarks.zoo.page runs/zoo --timed runs/zoo-timed
 
 The runs of the given folders take the place of all that was published, and those that were timed,
-one at a time on a machine that did nothing else, of those that were; without a folder the page is
+one at a time on a machine that did nothing else, of those that were; with --keep they take the
+place of the same tasks by the same method, samples and noise alone. Without a folder the page is
 written anew from what there is.
 """
 
@@ -60,6 +61,24 @@ def collected(folders: Sequence[Path], timed: Path | None = None) -> dict[str, A
         "timed_environment": alone[0]["environment"] if alone else None,
     }
     return content | {"summary": summary(_at(published(content), "ours", USUAL))}
+
+
+def added(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """What was published, with new runs in the place of all seeds of the same tasks and settings."""
+    again = {_setting(run) for run in new["runs"]}
+    runs = [run for run in old["runs"] if _setting(run) not in again] + new["runs"]
+    named = [dict(zip(_COLUMNS, run, strict=True)) for run in runs]
+    content = old | {
+        "environments": old["environments"] | new["environments"],
+        "runs": [list(record.values()) for record in sorted(named, key=_order)],
+    }
+    content["environment"] = content["environments"]["ours"]
+    return content | {"summary": summary(_at(published(content), "ours", USUAL))}
+
+
+def _setting(run: Sequence[Any]) -> tuple[Any, ...]:
+    """Task, method, samples and noise of a published run."""
+    return tuple(run[: _COLUMNS.index("seed")])
 
 
 def _records(folder: Path) -> list[Record]:
@@ -427,9 +446,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("folders", nargs="*", type=Path, help="with runs of benchmarks.zoo.run")
     parser.add_argument("--timed", type=Path, help="with runs that had a machine alone")
+    parser.add_argument("--keep", action="store_true", help="runs of other tasks and settings")
     chosen = parser.parse_args(arguments)
     if chosen.folders:
-        write_json(RESULTS, collected(chosen.folders, chosen.timed))
+        new = collected(chosen.folders, chosen.timed)
+        write_json(RESULTS, added(read_json(RESULTS), new) if chosen.keep else new)
     content = read_json(RESULTS)
     write_atomically(PAGE, page(content))
     picture(published(content)).savefig(PICTURE, dpi=130)

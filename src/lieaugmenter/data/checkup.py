@@ -56,7 +56,7 @@ class _NonFinite:
 
     def add(self, values: np.ndarray) -> None:
         # As networks see them: 1e39 is too large for single precision.
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             bad = ~np.isfinite(values.astype(np.float32))
         self.too_large |= bool(np.isfinite(values[bad]).any())
         if bad.any():
