@@ -64,7 +64,7 @@ def collected(folders: Sequence[Path], timed: Path | None = None) -> dict[str, A
 
 
 def added(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What was published, with new runs in the place of all seeds of the same tasks and settings."""
+    """What was published, with new runs in the place of all seeds of their tasks and settings."""
     again = {_setting(run) for run in new["runs"]}
     runs = [run for run in old["runs"] if _setting(run) not in again] + new["runs"]
     named = [dict(zip(_COLUMNS, run, strict=True)) for run in runs]
