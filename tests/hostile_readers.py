@@ -36,7 +36,7 @@ from lieaugmenter.data.molecules import read_molecules
 from lieaugmenter.data.qm9_files import COLUMNS, TABLES, read_source
 from lieaugmenter.experiments.catalogue import find_experiment
 from lieaugmenter.experiments.results import collect
-from lieaugmenter.export import load_manifest, manifest_of_run, save_manifest
+from lieaugmenter.export import load_manifest, load_predictor, manifest_of_run, save_manifest
 from lieaugmenter.export.manifest import Manifest
 from lieaugmenter.learning.checkpoint import load_checkpoint, save_checkpoint
 from lieaugmenter.learning.weights import load_weights, save_weights
@@ -397,11 +397,11 @@ def _with_run(name: str, read: Callable[[Path], object]) -> Callable[[Path, byte
 def _everything_of(run: Path) -> object:
     """All that the command line reads of a finished run, without drawing."""
     folder = RunFolder.open(run)
-    return Findings.load(folder), manifest_of_run(folder), load_model(str(run))
+    return Findings.load(folder), manifest_of_run(folder), load_model(str(run)), load_predictor(run)
 
 
 def _predict_by(run: Path) -> object:
-    return load_model(str(run))(torch.ones(2, 2))
+    return load_predictor(run).module.predict(torch.ones(2, 2))
 
 
 def _report_of(run: Path) -> object:
@@ -600,6 +600,7 @@ _RUN_FILES = {
     "metrics.jsonl": "jsonl",
     "verdict.json": "json",
     "basis.safetensors": "tensors",
+    "elements.safetensors": "tensors",
     "network.safetensors": "tensors",
     "samples.safetensors": "tensors",
     "sweep.safetensors": "tensors",
@@ -657,7 +658,7 @@ READERS: dict[str, Reader] = {
                 True,
             )
             for name, kind in _RUN_FILES.items()
-            if not name.startswith("network")
+            if not name.startswith(("network", "elements"))
         ),
         Reader("checkpoint", "tensors", _checkpoints, _continue, (RunError,)),
         Reader("weights", "tensors", _weights, _file("w.safetensors", _load_weights), (RunError,)),

@@ -62,13 +62,14 @@ def test_commands_of_the_readme_run(tmp_path: Path) -> None:
     """In the README's order; only the length of training is cut."""
     x = np.random.default_rng(0).normal(size=(200, 3))
     np.savez(tmp_path / "data.npz", X=x, y=x[:, 0])
+    np.savez(tmp_path / "new.npz", X=x)
     commands = [
         line
         for block in fenced(README, "")
         for line in block.splitlines()
         if line.startswith("lieaugmenter ")
     ]
-    assert len(commands) == 8
+    assert len(commands) == 10
     for command in commands:
         words = shlex.split(command)[1:]
         if words[0] in ("demo", "discover", "sweep"):

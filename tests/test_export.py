@@ -722,9 +722,9 @@ def test_command_refuses_what_it_cannot_write(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, out, err = call(capsys, "export", run_folder, "--to", "torch")
+    code, out, err = call(capsys, "export", run_folder, "--to", "onnx")
     assert code == 2
-    assert all(form in out + err for form in ("json", "latex", "sympy"))
+    assert all(form in out + err for form in ("json", "latex", "sympy", "torch"))
     code, _, err = call(capsys, "export", tmp_path)
     assert code == 2
     assert "is no run folder" in err

@@ -264,10 +264,11 @@ class RunFolder:
 
     ``config.json`` (what was asked), ``metrics.jsonl`` (a line an epoch), ``checkpoint/`` (the last
     two, to continue from), ``seeds/``, ``teams/`` and ``plain/`` (trainings that are part of the
-    run), ``basis.safetensors``, ``network.safetensors``, ``samples.safetensors`` (a few inputs for
-    the pictures), ``sweep.safetensors`` (some of them carried along the generators, with what is
-    predicted there), ``verdict.json``, ``environment.json``, ``report.html``; ``non-finite/``
-    (batches to inspect) where something went wrong.
+    run), ``basis.safetensors``, ``network.safetensors``, ``elements.safetensors`` (what predictions
+    are averaged over), ``samples.safetensors`` (a few inputs for the pictures),
+    ``sweep.safetensors`` (some of them carried along the generators, with what is predicted there),
+    ``verdict.json``, ``environment.json``, ``report.html``; ``non-finite/`` (batches to inspect)
+    where something went wrong.
 
     Parameters
     ----------

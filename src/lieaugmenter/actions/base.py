@@ -42,10 +42,11 @@ def tensors_of(batch: Batch) -> list[Tensor]:
 
 def batch_size(batch: Batch) -> int:
     """Number of samples; an error if the tensors of a structured batch disagree."""
-    sizes = {len(tensor) for tensor in tensors_of(batch)}
-    if len(sizes) != 1:
-        raise ValueError(f"the fields of a batch have different lengths: {sorted(sizes)}")
-    return sizes.pop()
+    # Not len(), which would make a number of a size that torch.export leaves open.
+    size, *others = (tensor.shape[0] for tensor in tensors_of(batch))
+    if any(other != size for other in others):
+        raise ValueError(f"the fields of a batch have different lengths: {sorted({size, *others})}")
+    return size
 
 
 def shape_of(x: Batch, name: str) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ rotation E_21 - E_12 turns counter-clockwise as displayed: a quarter turn is ``t
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn.functional import affine_grid, grid_sample, pad
 from lieaugmenter.actions import image_kernels
 from lieaugmenter.actions.base import Action, Batch, in_one_precision, shape_of
 from lieaugmenter.lie import kernels
+from lieaugmenter.lie.constants import constant
 from lieaugmenter.lie.elements import Elements, as_given
 from lieaugmenter.lie.units import spread_of
 
@@ -140,7 +140,7 @@ class ImageAction(Action):
         self, elements: Elements, x: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch views channels height width"]:
         views = elements.views
-        if not len(x):
+        if not x.shape[0]:
             return x.unsqueeze(1).expand(-1, views, *x.shape[1:])
         elements = elements.in_precision_for(x.dtype)
         with torch.autocast(x.device.type, enabled=False):
@@ -153,12 +153,12 @@ class ImageAction(Action):
             channels, height, width = pixels.shape[1:]
             grid = affine_grid(
                 _to_grid_sample(inverse, height, width),
-                [len(inverse), channels, height, width],
+                [inverse.shape[0], channels, height, width],
                 align_corners=False,
             )
             repeated = pixels.unsqueeze(1).expand(-1, views, -1, -1, -1).flatten(0, 1)
             warped = grid_sample(repeated, grid, align_corners=False)
-        return as_given(warped, x).view(len(x), views, *x.shape[1:])
+        return as_given(warped, x).view(x.shape[0], views, *x.shape[1:])
 
     def differential(
         self,
@@ -222,14 +222,12 @@ def _to_grid_sample(
     return matrices[:, :2] * _change_of_frame(height, width, matrices.dtype, matrices.device)
 
 
-@lru_cache(maxsize=64)
+@constant
 def _change_of_frame(
     height: int, width: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "2 3"]:
-    """Factors of the entries. Kept, because making it would interrupt a captured CUDA graph."""
+    """Factors of the entries."""
     longer = max(height, width)
     frame = (width / longer, -height / longer, 1.0)
     factors = [[column / row for column in frame] for row in frame[:2]]
-    # Outside inference mode, whose tensors could not be used in training later.
-    with torch.inference_mode(False):
-        return torch.tensor(factors, dtype=dtype, device=device)
+    return torch.tensor(factors, dtype=dtype, device=device)

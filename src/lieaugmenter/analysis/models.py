@@ -8,6 +8,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -138,6 +139,52 @@ class _Scales(TypedDict):
 
 
 def _of_run(path: Path) -> Callable[[Batch], Tensor]:
+    trained = network_of_run(path)
+    network, x_scale = trained.network, trained.x_scale
+
+    def predict(x: Tensor) -> Tensor:
+        values = network(x / x_scale)
+        if trained.classes:
+            return values.log_softmax(-1)
+        return values * trained.y_scale + trained.y_shift
+
+    return predict
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """The network of a run folder, and the scales that it was trained in.
+
+    Attributes
+    ----------
+    network
+        In evaluation mode.
+    x_scale, y_scale, y_shift, classes
+        As of `learning.predictor.Predictor`.
+    parameters, sample_shape
+        What the estimator was told, and the shape of one sample.
+    rest
+        What else was kept with the weights.
+    """
+
+    network: nn.Module
+    x_scale: float
+    y_scale: Tensor
+    y_shift: Tensor
+    classes: int
+    parameters: dict[str, Any]
+    sample_shape: tuple[int, ...]
+    rest: dict[str, Any]
+
+
+def network_of_run(path: Path) -> TrainedNetwork:
+    """Build the network of a finished run again, with its weights.
+
+    Raises
+    ------
+    RunError
+        If it is none, or has a network of the user's own.
+    """
     run = RunFolder.open(path)
     weights, scales = read_tensors(path / "network.safetensors")
     config = run.config()
@@ -157,13 +204,16 @@ def _of_run(path: Path) -> Callable[[Batch], Tensor]:
         if isinstance(error, RunError):
             raise
         raise RunError(f"{path}: the weights do not fit the network ({in_short(error)})") from None
-    network.eval()
-
-    def predict(x: Tensor) -> Tensor:
-        values = network(x / scales["x_scale"])
-        return values.log_softmax(-1) if scales["classes"] else values * scale + shift
-
-    return predict
+    return TrainedNetwork(
+        network.eval(),
+        scales["x_scale"],
+        scale,
+        shift,
+        scales["classes"],
+        parameters,
+        tuple(data["x_shape"][1:]),
+        scales,
+    )
 
 
 def _network_of(

@@ -1,4 +1,4 @@
-"""The command line: demo, discover, resume, report, export, doctor, check, reproduce, sweep."""
+"""The command line: demo, discover, resume, predict, report, export, doctor, check, …"""
 
 import sys
 
@@ -9,7 +9,7 @@ except ImportError:
     sys.exit("the command line needs: pip install 'lieaugmenter[cli]'")
 
 # Imported for their commands, which they add to the app.
-from lieaugmenter.cli import finished, questions, reproduce, sweep, training
+from lieaugmenter.cli import finished, predicting, questions, reproduce, sweep, training
 from lieaugmenter.cli.program import ABOVE_LIMIT as ABOVE_LIMIT
 from lieaugmenter.cli.program import BAD_INPUT as BAD_INPUT
 from lieaugmenter.cli.program import INCONCLUSIVE as INCONCLUSIVE

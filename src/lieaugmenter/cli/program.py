@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +26,8 @@ INCONCLUSIVE = 3
 # By --time-limit; the same command continues.
 STOPPED = 4
 INTERRUPTED = 130
+# Nobody reads on, as after `| head`: the code of programs that SIGPIPE ends.
+CLOSED_PIPE = 141
 
 app = App(
     name="lieaugmenter",
@@ -49,12 +52,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        code = _code_of(words)
+        # Not left to the interpreter, which at its end would tell of a closed pipe.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _end_quietly()
+    except SystemExit as stop:
+        # Which rich makes of a closed pipe, with the code of a check above its limit.
+        if not isinstance(stop.__context__, BrokenPipeError):
+            raise
+        code = _end_quietly()
+    sys.exit(code)
+
+
+def _end_quietly() -> int:
+    """Let what is still to be written to a closed pipe vanish; the code to exit with."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return CLOSED_PIPE
+
+
+def _code_of(words: Sequence[str]) -> int:
+    """Run a command; the code to exit with."""
+    try:
         with joined():
             code = app(words, exit_on_error=False, result_action="return_value")
     except CycloptsError as error:
         # cyclopts has printed its message.
         _answer_in_json(words, "error", str(error))
         code = BAD_INPUT
+    except BrokenPipeError:
+        # An OSError, but no bad input.
+        raise
     except (DataError, RunError, TrainingDiverged, ImportError, ValueError, OSError) as error:
         # An ImportError says which extra is missing.
         code = _end(words, "error", str(error), BAD_INPUT)
@@ -73,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _end(words, "stopped", str(stop), STOPPED)
     except KeyboardInterrupt as stop:
         code = _end(words, "stopped", str(stop) or "interrupted", INTERRUPTED)
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _end(words: Sequence[str], what: str, message: str, code: int) -> int:

@@ -84,8 +84,7 @@ def read_samples(
     """
     config = {} if run is None else RunFolder.open(run).config()
     names = _entry(config, "parameters", "feature_names")
-    told = target is not None or any(columns.values())
-    if not told and path.suffix.lower() in _TABLES and fits(names, list[str]):
+    if not any(columns.values()) and path.suffix.lower() in _TABLES and fits(names, list[str]):
         columns = {"features": names, "drop": None}
     table = read_data(path, target, size=size, **columns)
     shape = _entry(config, "data", "x_shape")

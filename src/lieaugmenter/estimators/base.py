@@ -17,7 +17,7 @@ from lieaugmenter.analysis.verdict import quality_of
 from lieaugmenter.data.checkup import Survey, examine
 from lieaugmenter.estimators.building import Given, build
 from lieaugmenter.estimators.fitted import Fitted
-from lieaugmenter.estimators.folders import first_seed, open_run, save_predictor
+from lieaugmenter.estimators.folders import first_seed, open_run
 from lieaugmenter.estimators.inputs import (
     have_names,
     may_mix_freely,
@@ -38,6 +38,7 @@ from lieaugmenter.estimators.settings import check_settings
 from lieaugmenter.estimators.task import Task, read_once, task_of_arrays, task_of_stream
 from lieaugmenter.estimators.training import Lesson
 from lieaugmenter.estimators.words import verdict_with_names
+from lieaugmenter.export.predictor import save_predictor
 from lieaugmenter.learning.streams import Stream
 from lieaugmenter.processes import from_first
 from lieaugmenter.report.findings import Findings
@@ -156,7 +157,8 @@ class SymmetryEstimator(Fitted):
         self.seed_agreement_ = agreement(spans)
         self._seeds = seed_rows(spans, trained.losses)
         if run is not None:
-            save_predictor(run, self.predictor_)
+            labels = getattr(self, "classes_", None)
+            save_predictor(run, self.predictor_, None if labels is None else labels.tolist())
         if discovery is None:
             self.dimensions_ = None
             self.verdict_, self.identity_ = judge(

@@ -7,9 +7,8 @@ from typing import Any
 from sklearn.utils import check_random_state
 
 from lieaugmenter.estimators.settings import Settings, recorded
-from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.processes import number_from_first
-from lieaugmenter.runs import RunError, RunFolder, check_same, versions, write_tensors
+from lieaugmenter.runs import RunError, RunFolder, check_same, versions
 
 
 def first_seed(settings: Settings, resume: bool) -> int:
@@ -48,15 +47,3 @@ def open_run(
     for kind in ("versions", "parameters"):
         check_same(run.path, found.get(kind, {}), config[kind])
     return run
-
-
-def save_predictor(run: RunFolder, predictor: Predictor) -> None:
-    """The network with the scales it needs to predict."""
-    scales = {
-        "x_scale": predictor.x_scale,
-        "y_scale": predictor.y_scale.tolist(),
-        "y_shift": predictor.y_shift.tolist(),
-        "views": predictor.views,
-        "classes": predictor.classes,
-    }
-    write_tensors(run.path / "network.safetensors", predictor.network.state_dict(), scales)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from lieaugmenter.actions import Action
 from lieaugmenter.learning import Objective
+from lieaugmenter.learning.augmenter import words_for
 
 P = ParamSpec("P")
 
@@ -128,7 +129,7 @@ def check_settings(settings: Settings, x_shape: tuple[int, ...], y_shape: tuple[
 
 
 def recorded(settings: Settings) -> dict[str, Any]:
-    """Settings as JSON can hold them; modules and functions as their description."""
+    """Settings as JSON can hold them; actions as words, modules and functions described."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Objective):
@@ -149,4 +150,6 @@ def recorded(settings: Settings) -> dict[str, Any]:
     # Where the run lies and how much it talks does not change what it is.
     left_out = ("run_directory", "verbose")
     parameters = settings.get_params(deep=False)
+    action, output = words_for(settings.action, settings.output)
+    parameters |= {"action": action, "output": output}
     return {name: plain(value) for name, value in parameters.items() if name not in left_out}

@@ -53,6 +53,18 @@ _MOST_VIEWS = 100_000
 # The share of the usual range that a warm-up begins with.
 _WARMUP_START = 0.1
 ACTIONS = ("affine", "fourvector", "image", "points", "vector")
+# The words for actions and outputs that are given as objects.
+_WORDS: dict[type[Action], str] = {
+    AffineAction: "affine",
+    FourVectorAction: "fourvector",
+    ImageAction: "image",
+    VectorAction: "vector",
+}
+_OUTPUT_WORDS: dict[type[Action], str] = {
+    DisplacementAction: "vector",
+    InvariantAction: "invariant",
+    VectorAction: "vector",
+}
 
 
 def make_action(action: str | Action, dim: int | None) -> Action:
@@ -68,6 +80,22 @@ def make_action(action: str | Action, dim: int | None) -> Action:
     if dim is None:
         raise ValueError(f"action={action!r} needs dim=, the number of coordinates")
     return AffineAction(dim) if action == "affine" else VectorAction(dim)
+
+
+def words_for(action: str | Action, output: str | Action) -> tuple[str, str]:
+    """What to call an action and an output, so that `make_action` and `make_output` make them.
+
+    One of the user's own is called what it says of itself, of which nothing can be made.
+
+    >>> words_for(AffineAction(3), AffineAction(3)), words_for("image", InvariantAction())
+    (('affine', 'same'), ('image', 'invariant'))
+    """
+    word = action if isinstance(action, str) else _WORDS.get(type(action), str(action))
+    if isinstance(output, str):
+        return word, output
+    if isinstance(action, Action) and type(output) is type(action) in _WORDS:
+        return word, "same"
+    return word, _OUTPUT_WORDS.get(type(output), str(output))
 
 
 def make_output(output: str | Action, action: Action) -> Action:
@@ -748,22 +776,30 @@ class LieAugmenter(nn.Module):
         """
         self.action.check(x)
         check_average(average)
-        views = self.n_views if views is None else views
-        device = self.term_weights.device
-        rng = torch.Generator(device=device).manual_seed(seed)
-        drawn = self.sample(1, views, rng) if views else None
+        elements = self.elements_of_inference(views, seed)
+        taken = 1 if elements is None else elements.views + 1
 
         def one_chunk(chunk: Batch) -> Tensor:
-            if drawn is None:
-                direct = call(model, chunk)
-                return direct.softmax(-1) if average == "probabilities" else direct
-            elements = drawn.for_each(len(tensors_of(chunk)[0]))
             return averaged(
                 model, chunk, elements, action=self.action, output=self.output, average=average
             )
 
         with evaluating(model):
-            return in_chunks(one_chunk, x, max(1, batch_size // (views + 1)))
+            return in_chunks(one_chunk, x, max(1, batch_size // taken))
+
+    def elements_of_inference(self, views: int | None = None, seed: int = 0) -> Elements | None:
+        """The K elements that a prediction is averaged over, of one sample, which all share.
+
+        Parameters
+        ----------
+        views, seed
+            As of `average`; None is returned for the direct prediction.
+        """
+        views = self.n_views if views is None else views
+        if not views:
+            return None
+        rng = torch.Generator(device=self.term_weights.device).manual_seed(seed)
+        return self.sample(1, views, rng)
 
     def freeze(self) -> LieAugmenter:
         """Fix the generators as they are, in place: from here on a plain augmentation."""

@@ -11,6 +11,8 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
 from lieaugmenter.lie.elements import Elements
 
+# A product with fewer rows than this is summed in another order.
+_FEWEST_ROWS = 32
 AVERAGES = ("logits", "probabilities", "values")
 
 
@@ -26,7 +28,7 @@ def call(model: Callable[[Batch], Tensor], x: Batch) -> Tensor:
             f"nn.Module whose forward does that"
         )
     n = batch_size(x)
-    if prediction.ndim == 0 or len(prediction) != n:
+    if prediction.ndim == 0 or prediction.shape[0] != n:
         raise ValueError(
             f"model(x) returned shape {tuple(prediction.shape)} for {n} samples; the first axis "
             f"must be the batch"
@@ -58,13 +60,13 @@ def check_average(average: str) -> None:
 def averaged(
     model: Callable[[Batch], Tensor],
     x: Batch,
-    elements: Elements,
+    elements: Elements | None,
     *,
     action: Action,
     output: Action,
     average: str,
 ) -> Float[Tensor, "batch *out"]:
-    """(Ψ(x) + Σ_j ρ_Y(g_j⁻¹) Ψ(g_j x)) / (K + 1), Eq. (39).
+    """(Ψ(x) + Σ_j ρ_Y(g_j⁻¹) Ψ(g_j x)) / (K + 1), Eq. (39); Ψ(x) without elements.
 
     Parameters
     ----------
@@ -73,7 +75,8 @@ def averaged(
     x
         A batch.
     elements
-        g_j, (batch, views).
+        g_j, (batch, views), or those of a single sample, which all then share; None for the
+        direct prediction.
     action, output
         ρ_X and ρ_Y.
     average
@@ -86,20 +89,40 @@ def averaged(
         (batch, …): averaged values, logits or probabilities.
     """
     check_average(average)
-    views = map_tensors(lambda t: t.flatten(0, 1), action.act(elements, x))
-    direct, moved = call(model, x), call(model, views)
-    if average == "probabilities":
-        direct, moved = direct.softmax(-1), moved.softmax(-1)
+
+    def asked(batch: Batch) -> Tensor:
+        prediction = call(model, batch)
+        return prediction.softmax(-1) if average == "probabilities" else prediction
+
+    direct = asked(x)
+    if elements is None:
+        return direct
+    if elements.batch == 1:
+        elements = elements.for_each(batch_size(x))
+    moved = asked(map_tensors(lambda t: t.flatten(0, 1), action.act(elements, x)))
     back = output.act(elements.per_view().inverse(), moved)
     back = back.reshape(elements.batch, elements.views, *direct.shape[1:])
     return (direct + back.sum(1)) / (elements.views + 1)
 
 
 def in_chunks(function: Callable[[Batch], Tensor], x: Batch, size: int) -> Tensor:
-    """Apply a function to a batch piece by piece, so that memory stays flat."""
+    """Apply a function to a batch piece by piece, so that memory stays flat.
+
+    What is left over of vectors and points, if it is little, is asked for together with copies of
+    the first: then a sample has the same result, to the bit, whatever else is asked with it.
+    """
     n = batch_size(x)
+    fewest = min(size, _FEWEST_ROWS) if isinstance(x, Tensor) and 1 < x.ndim < 4 else 0
+
+    def asked(piece: Batch) -> Tensor:
+        rows = batch_size(piece)
+        if 0 < rows < fewest:
+            padding = piece[:1].expand(fewest - rows, *piece.shape[1:])
+            return function(torch.cat([piece, padding]))[:rows]
+        return function(piece)
+
     pieces = [
-        function(map_tensors(lambda t, at=start: t[at : at + size], x))
+        asked(map_tensors(lambda t, at=start: t[at : at + size], x))
         for start in range(0, max(n, 1), size)
     ]
     return torch.cat(pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 
@@ -10,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lieaugmenter.actions import ImageAction
-from lieaugmenter.actions.base import Batch, batch_size, map_tensors
+from lieaugmenter.actions.base import Batch, map_tensors
 from lieaugmenter.learning.augmenter import LARGEST_REACH, LieAugmenter
+from lieaugmenter.learning.frozen import FrozenPredictor, precision_in
 from lieaugmenter.learning.labels import matched
 from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.lie.samplers import IntegerGrid, Uniform
@@ -20,8 +22,6 @@ from lieaugmenter.lie.samplers import IntegerGrid, Uniform
 _REACHES = (1.0, 2.0, 4.0, 8.0)
 # Samples on which they are compared.
 _COMPARED = 4096
-# Rows of a table that are predicted at once, at least: one alone is multiplied in another order.
-_FEWEST_ROWS = 32
 
 
 class Predictor(nn.Module):
@@ -103,8 +103,8 @@ class Predictor(nn.Module):
         views = self.views if views is None else views
         if views and torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
             raise RuntimeError(
-                "a trace would draw other elements at every call; trace predictor.network, which "
-                "predicts directly, in the units of training"
+                "a trace would draw other elements at every call; trace predictor.frozen(), whose "
+                "elements are drawn once"
             )
         prediction = self.averaged_over.average(self.network, scaled, views=views, average=average)
         return prediction if self.classes else prediction * self.y_scale + self.y_shift
@@ -113,21 +113,15 @@ class Predictor(nn.Module):
         """On the device and, if it holds real numbers, in the precision of the network."""
         if not tensor.is_floating_point():
             return tensor.to(self.y_scale.device)
-        numbers = (p.dtype for p in self.network.parameters() if p.is_floating_point())
-        return tensor.to(self.y_scale.device, next(numbers, self.y_scale.dtype))
+        return tensor.to(self.y_scale.device, precision_in(self.network))
 
     @torch.no_grad()
     def predict(self, x: Batch, views: int | None = None) -> Tensor:
-        """The same without gradients, on the CPU; to the bit, whatever else is predicted with it.
+        """The same without gradients, on the CPU.
 
-        A few rows of a table are asked for together with copies of the first: products of other
-        sizes round otherwise.
+        For vectors and points to the bit, whatever else is predicted with a sample.
         """
-        n = batch_size(x)
-        missing = _FEWEST_ROWS - n if isinstance(x, Tensor) and x.ndim == 2 else 0
-        if n and missing > 0:
-            x = torch.cat([x, x[:1].expand(missing, -1)])
-        return self(x, views=views)[:n].cpu()
+        return self(x, views=views).cpu()
 
     @torch.no_grad()
     def loss(self, x: Batch, y: Tensor, views: int | None = None) -> float:
@@ -137,6 +131,27 @@ class Predictor(nn.Module):
             return float(nn.functional.nll_loss(prediction.clamp_min(1e-12).log(), y))
         error = prediction - y
         return float(error.abs().mean() if self.absolute else error.square().mean())
+
+    @torch.no_grad()
+    def frozen(self) -> FrozenPredictor:
+        """What it predicts now, as a function of tensors with nothing random in it: a copy.
+
+        Its elements are drawn on the device where the predictor is. ``torch.compile`` and
+        ``torch.export`` take it, see `export.predictor.save_program`.
+        """
+        own = self.averaged_over
+        elements = own.elements_of_inference(self.views)
+        d = own.action.dim
+        return FrozenPredictor(
+            copy.deepcopy(self.network),
+            self.y_scale.new_zeros(0, d, d) if elements is None else elements.matrices()[0],
+            action=own.action,
+            output=own.output,
+            x_scale=self.x_scale,
+            y_scale=self.y_scale,
+            y_shift=self.y_shift,
+            classes=self.classes,
+        )
 
     @property
     def averaged_over(self) -> LieAugmenter:

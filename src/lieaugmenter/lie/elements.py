@@ -82,6 +82,23 @@ class Elements:
                 f"{self.basis.shape[0]} generators; expected (batch, views, c)"
             )
 
+    @classmethod
+    def of_matrices(cls, matrices: Float[Tensor, "views d d"]) -> Elements:
+        """Elements that are given as matrices, of one sample; see `for_each`.
+
+        >>> turn = Elements.of_matrices(torch.tensor([[[0.0, -1.0], [1.0, 0.0]]]))
+        >>> turn.apply(torch.tensor([[1.0, 0.0]]))
+        tensor([[[0., 1.]]])
+        """
+        views, d, _ = matrices.shape
+        return cls(
+            matrices.new_zeros(1, views, 1),
+            matrices.new_zeros(1, d, d),
+            bound=0.0,
+            components=matrices,
+            component_index=torch.arange(views, device=matrices.device).unsqueeze(0),
+        )
+
     @property
     def batch(self) -> int:
         """Number of samples."""
@@ -195,7 +212,7 @@ class Elements:
         Tensor
             (batch, views, ..., d).
         """
-        if not len(x):
+        if not x.shape[0]:
             return x.unsqueeze(1).expand(-1, self.views, *x.shape[1:])
         with torch.autocast(x.device.type, enabled=False):
             own = self.in_precision_for(x.dtype)
@@ -222,7 +239,7 @@ class Elements:
         Tensor
             (batch, views, ..., d - 1).
         """
-        if not len(points):
+        if not points.shape[0]:
             return points.unsqueeze(1).expand(-1, self.views, *points.shape[1:])
         with torch.autocast(points.device.type, enabled=False):
             e = self.dim - 1

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lieaugmenter.lie import native
+from lieaugmenter.lie.constants import constant
 
 # One series sums terms as large as e^bound: at 6 the cancellation costs float32 about 2e-5 of |x|.
 LARGEST_SERIES = 6.0
@@ -86,12 +87,10 @@ def largest_norm(generator: Float[Tensor, "d d"], weights: Tensor) -> float:
     return spectral_bound(generator) * float(weights.detach().abs().max())
 
 
-@lru_cache(maxsize=64)
+@constant
 def _reciprocals(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """1, 1/2, …, 1/length: the ratios of successive Taylor weights."""
-    # Outside inference mode, whose tensors could not be used in training later.
-    with torch.inference_mode(False):
-        return 1.0 / torch.arange(1, length + 1, dtype=dtype, device=device)
+    return 1.0 / torch.arange(1, length + 1, dtype=dtype, device=device)
 
 
 def _taylor_weights(weights: Float[Tensor, "b k"], length: int) -> Float[Tensor, "b k t"]:
