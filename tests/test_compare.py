@@ -20,6 +20,7 @@ from lieaugmenter.analysis.equivariance import (
     distance_from_identity,
     equivariance_error,
     lie_derivative,
+    push_forward,
 )
 from lieaugmenter.lie import catalogue
 from lieaugmenter.lie.elements import Elements
@@ -198,6 +199,104 @@ def test_lie_derivative_is_the_slope_of_the_defect(rng: torch.Generator) -> None
     expected = (defect[:, 0] - defect[:, 1]) / (2 * t)
     found = lie_derivative(model, x, generator, action=VECTOR, output=VECTOR)
     torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-6)
+
+
+class Sine(torch.autograd.Function):
+    """A function that torch has no forward derivative of."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.sin()
+
+
+def sine(x: Tensor) -> Tensor:
+    return Sine.apply(x).sum(1, keepdim=True)
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+def slope_of_sine(x: Tensor, velocity: Tensor) -> Tensor:
+    return (x.double().cos() * velocity.double()).sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("mean", [0.0, 400.0, -1e4])
+@pytest.mark.parametrize("speed", [1e-6, 1.0, 400.0, 1e8])
+def test_slopes_without_a_forward_derivative_depend_on_neither_mean_nor_speed(
+    mean: float, speed: float, rng: torch.Generator
+) -> None:
+    x = mean + torch.randn(200, 3, generator=rng)
+    velocity = speed * torch.randn(200, 3, generator=rng)
+    prediction, pushed = push_forward(sine, x, velocity)
+    assert torch.equal(prediction, sine(x))
+    # At -1e4 numbers in single precision are 0.001 apart, a tenth of a step.
+    assert relative_error(pushed, slope_of_sine(x, velocity)) < (0.1 if mean < 0 else 0.005)
+
+
+def test_features_that_are_constant_or_stand_still_do_not_change_a_slope(
+    rng: torch.Generator,
+) -> None:
+    x, velocity = 400 + torch.randn(200, 3, generator=rng), torch.zeros(200, 3)
+    x[:, 1:] = torch.tensor([0.0, 7.0])
+    velocity[:, :2] = torch.tensor([400.0, 1.0])
+    assert relative_error(push_forward(sine, x, velocity)[1], slope_of_sine(x, velocity)) < 0.005
+    still = push_forward(sine, x, torch.zeros_like(x))[1]
+    assert torch.equal(still, torch.zeros(200, 1))
+    for alone in (x[:1], x[:1].expand(5, 3)):
+        pushed = push_forward(sine, alone, velocity[: len(alone)])[1]
+        assert relative_error(pushed, slope_of_sine(alone, velocity[: len(alone)])) < 0.005
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [(torch.float16, 0.05), (torch.bfloat16, 0.2)])
+def test_slopes_in_half_precision_are_right_to_a_few_per_cent(
+    kind: torch.dtype, tolerance: float, rng: torch.Generator
+) -> None:
+    x = torch.randn(200, 3, generator=rng).to(kind)
+    velocity = 30 * torch.randn(200, 3, generator=rng).to(kind)
+    pushed = push_forward(sine, x, velocity)[1]
+    assert pushed.dtype == kind
+    assert relative_error(pushed, slope_of_sine(x, velocity)) < tolerance
+
+
+def test_every_field_of_a_structured_batch_moves_in_units_of_its_own(rng: torch.Generator) -> None:
+    near, far = torch.randn(2, 200, 3, generator=rng)
+    x = {"near": near, "rest": (1e3 * far, 400 + near[:, 0])}
+    velocity = {"near": far, "rest": (1e3 * near, torch.zeros(200))}
+
+    def model(batch: dict) -> Tensor:
+        wide, single = batch["rest"]
+        return sine(batch["near"]) + sine(wide / 1e3) + sine(single[:, None])
+
+    expected = slope_of_sine(near, far) + slope_of_sine(far, near)
+    assert relative_error(push_forward(model, x, velocity)[1], expected) < 0.005
+
+
+def test_attention_without_a_forward_derivative_has_its_slope(rng: torch.Generator) -> None:
+    """In evaluation mode the layer takes a fast path that torch cannot differentiate."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation="gelu", batch_first=True)
+    layer = layer.eval().requires_grad_(False)
+    x = 4 + torch.randn(50, 4, 8, generator=rng)
+    velocity = 100 * torch.randn(50, 4, 8, generator=rng)
+    with pytest.raises(NotImplementedError):
+        torch.func.jvp(layer, (x,), (velocity,))
+    _, found = push_forward(layer, x, velocity)
+    exact, step = layer.double(), 1e-8 * velocity.double()
+    expected = (exact(x.double() + step) - exact(x.double() - step)) / 2e-8
+    assert relative_error(found, expected) < 0.005
+
+
+def test_too_little_memory_does_not_change_how_a_slope_is_taken(rng: torch.Generator) -> None:
+    calls = []
+
+    def too_large(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        raise torch.OutOfMemoryError("out of memory")
+
+    x = torch.randn(5, 3, generator=rng)
+    with pytest.raises(torch.OutOfMemoryError):
+        push_forward(too_large, x, x)
+    assert len(calls) == 1
 
 
 def test_distance_from_identity_of_a_rotation() -> None:

@@ -181,7 +181,8 @@ def test_networks_of_the_teams_are_not_trained_again(tmp_path: Path) -> None:
 
 # A download that grows and is checked, a compiler's output that is named by its digest, and the
 # locks of a sweep, whose lines say who was at work.
-OWN_WRITERS = {"data/store.py", "lie/native.py", "runs.py", "sweeps.py"}
+# predicting.py makes an .npz in memory, which is then written like all others.
+OWN_WRITERS = {"cli/predicting.py", "data/store.py", "lie/native.py", "runs.py", "sweeps.py"}
 
 
 def writes_a_file(call: ast.Call) -> bool:
@@ -605,6 +606,34 @@ def test_out_of_memory_halves_the_chunks_with_the_same_result() -> None:
         torch.testing.assert_close(chunked, whole, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:out of memory", "ignore:The model has batch norm")
+def test_out_of_memory_leaves_no_trace_in_running_statistics() -> None:
+    """Neither in those that are changed in place, as by batch norm, nor in those replaced."""
+
+    class Normed(Small):
+        seen: Tensor
+
+        def __init__(self, most: int) -> None:
+            super().__init__(most)
+            self.norm = nn.BatchNorm1d(2)
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.norm(x)
+            self.seen = self.seen + 1
+            return super().forward(x)
+
+    model, batch = Normed(40), ring(32)
+    # Chunks of 8 samples, which are 32 with their views; those before did not fit.
+    train(model=model, data=batch, epochs=1)
+    assert model.largest == 32
+    assert int(model.norm.num_batches_tracked) == int(model.seen) == 4
+    in_chunks = Normed(10_000)
+    train(model=in_chunks, data=batch, epochs=1, chunk=8)
+    torch.testing.assert_close(model.norm.running_mean, in_chunks.norm.running_mean)
+    torch.testing.assert_close(model.norm.running_var, in_chunks.norm.running_var)
+
+
 @pytest.mark.filterwarnings("ignore:out of memory")
 def test_one_sample_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(torch.OutOfMemoryError):
@@ -699,6 +728,31 @@ def test_skip_leaves_out_the_step_and_nothing_else(tmp_path: Path, silently: boo
 def test_skip_stops_when_nothing_else_is_left_to_do() -> None:
     with pytest.raises(TrainingDiverged, match="10 steps in a row"):
         train(model=Explodes(set(range(2, 100))), on_non_finite="skip", epochs=9)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["checkpoint", "older checkpoint"])
+def test_a_resumed_run_stops_after_as_many_skipped_steps_as_a_whole_one(
+    tmp_path: Path, known: bool
+) -> None:
+    class Killed(Explodes):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training and self.count == 7:
+                raise StopHereError
+            return super().forward(x)
+
+    options: dict = {"on_non_finite": "skip", "epochs": 9, "save_every": 0.0}
+    run, bad = RunFolder(tmp_path / "run"), set(range(2, 100))
+    with pytest.raises(StopHereError):
+        train(run, model=Killed(bad), **options)
+    if not known:
+        tensors, metadata = read_tensors(run.checkpoint_path)
+        del metadata["progress"]["skipped_in_a_row"]
+        write_tensors(run.checkpoint_path, tensors, metadata)
+    # Four steps in an epoch: the 11th of all is the tenth that is skipped. One was taken and six
+    # were skipped before the kill, of which an older version does not know.
+    where = "epoch 3, step 3" if known else "epoch 5, step 1"
+    with pytest.raises(TrainingDiverged, match=f"10 steps in a row became .* in {where}"):
+        train(run, model=Explodes(bad | {1}), resume=True, **options)
 
 
 def test_unknown_policy_is_answered_with_the_known_ones() -> None:

@@ -500,6 +500,45 @@ def test_streams_that_cannot_be_learned_from_are_named() -> None:
         SymmetryClassifier(**FAST).fit(Pieces(x, y[:, 0]))
 
 
+def test_copies_at_the_edge_of_what_is_kept_are_the_same_samples_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twenty are kept, which ends in the middle of the three copies of a sample."""
+    monkeypatch.setattr("lieaugmenter.estimators.task._MOST_HELD_OUT", 20)
+    x, y = (part.repeat_interleave(3, 0) for part in ring(50))
+    for seed in range(3):
+        settings: dict[str, Any] = FAST | {"epochs": 1, "random_state": seed}
+        model = SymmetryRegressor(**settings).fit(Pieces(x, y))
+        assert "20 held-out samples" in model.findings().numbers["data"]
+
+
+def test_streams_that_give_other_samples_when_read_again_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether what is held out ends before the edge of what is kept, or at it."""
+
+    class Noisy(Pieces):
+        def pieces(self, rng: torch.Generator | None = None) -> Iterator[Piece]:
+            for x, y in super().pieces(rng):
+                yield x + 0.01 * torch.randn_like(x), y
+
+    class Ends(Pieces):
+        begun = False
+
+        def pieces(self, rng: torch.Generator | None = None) -> Iterator[Piece]:
+            found = list(super().pieces(rng))
+            yield from found[:1] if self.begun else found
+            self.begun = True
+
+    x, y = (part.repeat_interleave(3, 0) for part in ring(50))
+    for most in (1000, 20):
+        monkeypatch.setattr("lieaugmenter.estimators.task._MOST_HELD_OUT", most)
+        for stream in (Noisy(x, y), Ends(x, y)):
+            torch.manual_seed(0)
+            with pytest.raises(ValueError, match="has to give the same samples each time"):
+                SymmetryRegressor(**FAST).fit(stream)
+
+
 def test_resumed_stream_must_be_the_same(tmp_path: Path) -> None:
     x, y = ring(300)
     settings = FAST | {"epochs": 1, "run_directory": tmp_path / "run"}

@@ -10,7 +10,14 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, map_tensors, tensors_of
 from lieaugmenter.lie.elements import Elements
+from lieaugmenter.lie.units import spread_of
 from lieaugmenter.nets.mode import evaluating
+
+# How far samples are moved for a difference, in units of how widely they are spread.
+_STEP = 1e-2
+# A feature that is spread by less, relative to its size, counts as spread by this: a step has to
+# be many times as long as numbers in single precision are apart.
+_LEAST_SPREAD = 3e-4
 
 
 def _both_ways(
@@ -132,6 +139,8 @@ def push_forward(
         raise ValueError("the Lie derivative needs floating-point inputs in every field")
     try:
         prediction, pushed, *_ = torch.func.jvp(model, (x,), (velocity,))
+    except torch.OutOfMemoryError:
+        raise
     except (NotImplementedError, RuntimeError):
         # Recurrent and attention layers have no forward derivative: take a central difference.
         prediction, pushed = model(x), _central_difference(model, x, velocity)
@@ -139,11 +148,33 @@ def push_forward(
 
 
 @torch.no_grad()
-def _central_difference(
-    model: Callable[[Batch], Tensor], x: Batch, velocity: Batch, step: float = 1e-2
-) -> Tensor:
-    def shifted(sign: float) -> Tensor:
-        along = iter(tensors_of(velocity))
-        return model(map_tensors(lambda t: t + sign * step * next(along), x))
+def _central_difference(model: Callable[[Batch], Tensor], x: Batch, velocity: Batch) -> Tensor:
+    rounding = max(torch.finfo(t.dtype).eps for t in tensors_of(x))
+    # In half precision longer steps: there the rounding of both ends weighs more than a curve.
+    time = max(_STEP, rounding ** (1 / 3)) / _speed(x, velocity)
 
-    return (shifted(1.0) - shifted(-1.0)) / (2 * step)
+    def after(time: float) -> Tensor:
+        along = iter(tensors_of(velocity))
+        return model(map_tensors(lambda t: t + time * next(along), x))
+
+    return (after(time) - after(-time)) / (2 * time)
+
+
+def _speed(x: Batch, velocity: Batch) -> float:
+    """How fast samples move, in units of the spread of each feature: root mean square of those
+    that do, 1 where none does.
+    """
+    pairs = zip(tensors_of(x), tensors_of(velocity), strict=True)
+    speeds = torch.cat([(_rows(v) / _units(_rows(t))).flatten() for t, v in pairs])
+    moving = speeds[speeds.isfinite() & (speeds != 0)]
+    return float(moving.square().mean().sqrt()) if len(moving) else 1.0
+
+
+def _rows(values: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+    return values.unsqueeze(1).flatten(1).double()
+
+
+def _units(rows: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
+    """The spread of each feature, but no less than what rounding leaves of a step."""
+    size = rows.square().mean(0).sqrt()
+    return torch.maximum(spread_of(rows), _LEAST_SPREAD * size)

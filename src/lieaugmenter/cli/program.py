@@ -56,23 +56,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Not left to the interpreter, which at its end would tell of a closed pipe.
         sys.stdout.flush()
     except BrokenPipeError:
-        code = _end_quietly()
+        code = CLOSED_PIPE
     except SystemExit as stop:
         # Which rich makes of a closed pipe, with the code of a check above its limit.
         if not isinstance(stop.__context__, BrokenPipeError):
             raise
-        code = _end_quietly()
+        code = CLOSED_PIPE
+    except OSError as error:
+        complain(f"the result cannot be written: {error}")
+        code = BAD_INPUT
+    _drop_what_cannot_be_written()
     sys.exit(code)
 
 
-def _end_quietly() -> int:
-    """Let what is still to be written to a closed pipe vanish; the code to exit with."""
+def _drop_what_cannot_be_written() -> None:
+    """Let it vanish, for the interpreter tries again at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return CLOSED_PIPE
 
 
 def _code_of(words: Sequence[str]) -> int:

@@ -166,6 +166,17 @@ class Reading:
         """How many samples are held out."""
         return min(_held_out(self.survey.count, fraction), len(self.y))
 
+    def beyond(self, key: np.uint64) -> int:
+        """How many of all samples have a larger hash than one of those kept, as far as is known.
+
+        Copies of the last that is kept may have been too many to be kept, see `may_lack`.
+        """
+        return self.survey.count - int((self.keys <= key).sum())
+
+    def may_lack(self, key: np.uint64) -> bool:
+        """Whether samples with this hash may be there that are not kept."""
+        return bool(key == self.keys[-1]) and len(self.keys) < self.survey.count
+
 
 def read_once(stream: Stream, seed: int, feature_names: Sequence[str] | None) -> Reading:
     """Read everything once: what there is, a random part to keep, and what identifies it."""
@@ -219,7 +230,11 @@ def task_of_stream(
     sizes = None if classes else _TargetSizes.of(survey.y_moments)
     last = reading.keys[held - 1]
     train = stream.where(lambda keys: keys > last, seed).map(lambda x, y: (x.float(), encoded(y)))
-    left = survey.count - int((reading.keys <= last).sum())
+    left = reading.beyond(last)
+    if train.count != left and reading.may_lack(last):
+        # One more reading, but only where there are copies of just that sample.
+        copies = stream.where(lambda keys: keys == last, seed).count
+        left -= copies - int((reading.keys == last).sum())
     if train.count != left:
         raise ValueError(
             f"the stream gave {survey.count} samples at first, and when it was read again "

@@ -70,6 +70,7 @@ class _Progress(TypedDict):
     step: int
     sums: list[float]
     skipped: int
+    skipped_in_a_row: int
     seconds: float
     records: list[dict[str, Any]]
 
@@ -189,7 +190,7 @@ class Trainer:
     def _step_that_fits(self, x: Batch, y: Tensor) -> Tensor:
         """One step, in smaller chunks if the device runs out of memory."""
         while True:
-            before = _Moment(self.augmenter, self.device)
+            before = _Moment(self.model, self.augmenter, self.device)
             try:
                 return self._eager_step(x, y)
             except torch.OutOfMemoryError as error:
@@ -439,6 +440,7 @@ class Trainer:
                 "step": self.step,
                 "sums": self.sums,
                 "skipped": self.skipped,
+                "skipped_in_a_row": self.skipped_in_a_row,
                 "seconds": self.seconds,
                 "records": self.history.records,
             },
@@ -474,10 +476,13 @@ class Trainer:
         )
         if progress is None:
             return
+        # Older checkpoints do not say how many were skipped in a row.
+        progress = {"skipped_in_a_row": 0} | progress
         progress = fields_of(_Progress, progress, self.run.checkpoint_path)
         self.epoch, self.step = progress["epoch"], progress["step"]
         self.sums, self.seconds = progress["sums"], progress["seconds"]
         self.skipped = progress["skipped"]
+        self.skipped_in_a_row = progress["skipped_in_a_row"]
         self.history.records = progress["records"]
         # The process may have been killed between the two files.
         self._saved(self.run)
@@ -507,15 +512,32 @@ class Trainer:
 
 
 class _Moment:
-    """The state before a step that a failed one leaves changed: random numbers and the warm-up."""
+    """The state before a step that a failed one leaves changed: random numbers, the warm-up, and
+    the model's buffers, such as running statistics of batch norm.
+    """
 
-    def __init__(self, augmenter: LieAugmenter | Unaugmented, device: torch.device) -> None:
-        self.augmenter, self.device = augmenter, device
+    def __init__(
+        self, model: nn.Module, augmenter: LieAugmenter | Unaugmented, device: torch.device
+    ) -> None:
+        self.augmenter = augmenter
+        # Which cannot be told from their versions: batch norm does not count its changes.
+        self.buffers = [
+            (module, name, buffer, buffer.clone())
+            for module in model.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+        ]
         self.steps_taken = augmenter.sampler.steps_taken
         self.random = torch.get_rng_state()
         self.device_random = torch.cuda.get_rng_state() if device.type == "cuda" else None
 
+    @torch.no_grad()
     def restore(self) -> None:
+        for module, name, buffer, values in self.buffers:
+            # Constants may be views that cannot be written to.
+            if not torch.equal(buffer, values):
+                buffer.copy_(values)
+            # A forward pass may have put another tensor in its place.
+            setattr(module, name, buffer)
         self.augmenter.sampler.step.fill_(self.steps_taken)
         self.augmenter.recount()
         torch.set_rng_state(self.random)
