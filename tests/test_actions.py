@@ -552,3 +552,26 @@ def test_the_checks_see_a_wrong_differential_and_a_right_action(rng: torch.Gener
         assert_action(_WrongSign(3), catalogue.so(3), x)
     with pytest.raises(AssertionError, match="differs from act"):
         assert_action(_RightAction(3), catalogue.so(3), x)
+
+
+def test_the_distance_between_vectors_of_a_sample_is_no_spread() -> None:
+    rng = torch.Generator().manual_seed(0)
+    position = torch.randn(400, 2, generator=rng) + torch.tensor([100.0, 0.0])
+    velocity = torch.randn(400, 2, generator=rng)
+    both = DirectSumAction([(VectorAction(2), 2), (VectorAction(2), 2)])
+    fields = StructuredAction({"x": VectorAction(2), "v": VectorAction(2)})
+    together = both.spread(torch.cat([position, velocity], dim=1))
+    assert torch.allclose(together, fields.spread({"x": position, "v": velocity}))
+    stacked = VectorAction(2).spread(torch.stack([position, velocity], dim=1))
+    assert torch.allclose(together, stacked)
+    assert (together - 1).abs().max() < 0.1
+
+
+def test_padded_items_of_several_axes_have_a_spread() -> None:
+    action = StructuredAction({"p": VectorAction(3)}, masks={"p": "real"})
+    real = torch.tensor([[1, 1, 0]]).expand(50, -1)
+    pairs = torch.randn(50, 3, 2, 3, generator=torch.Generator().manual_seed(0))
+    pairs[:, 2] = 1e6
+    spread = action.spread({"p": pairs, "real": real})
+    assert spread.shape == (3,)
+    assert spread.max() < 2

@@ -263,11 +263,16 @@ def test_features_of_different_size_cannot_be_swapped() -> None:
     assert outcomes(found)["swap of axes 0 and 1"] == "cannot be judged"
 
 
-def test_what_hardly_moves_samples_does_not_pass_for_a_symmetry() -> None:
-    """The mirror changes the output by a twentieth of its spread, but moves the samples less."""
-    x = normal(500, 3) * torch.tensor([1.0, 1.0, 0.01])
-    found = of_functions(lambda x: x[:, :1] + 5 * x[:, 2:], x, VectorAction(3))
-    assert outcomes(found)["reflection of axis 2"] == "absent"
+@pytest.mark.parametrize("unit", [1e-4, 0.01, 1.0, 1000.0])
+def test_components_do_not_depend_on_the_units_of_columns(unit: float) -> None:
+    def third_column(x: Tensor) -> Tensor:
+        return x[:, :1] ** 3 + 2 * x[:, 2:] / unit + 0.1 * (x[:, 1:2] / unit) ** 2
+
+    x = normal(500, 3) * torch.tensor([1.0, unit, unit])
+    found = outcomes(of_functions(third_column, x, VectorAction(3)))
+    assert found["reflection of axis 2"] == "absent"
+    assert found["reflection of axis 0"] == "absent"
+    assert found["reflection of axis 1"] == "present"
 
 
 def test_what_moves_no_sample_is_not_listed_as_a_symmetry() -> None:

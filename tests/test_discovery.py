@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.actions import InvariantAction, VectorAction
@@ -30,6 +30,7 @@ from lieaugmenter.discovery import (
     weigh,
 )
 from lieaugmenter.discovery.evidence import Extent
+from lieaugmenter.discovery.gathering import _share_of_loss
 from lieaugmenter.estimators.building import untrained
 from lieaugmenter.estimators.words import sentence_of_teams
 from lieaugmenter.nets import MLP
@@ -391,7 +392,7 @@ def area(x: Tensor) -> Tensor:
 def of_few_pairs(function: Callable[[Tensor], Tensor]) -> Evidence:
     """From so few samples that teams alone cannot show a symmetry."""
     rng = torch.Generator().manual_seed(0)
-    x = torch.randn(800, 2, 2, generator=rng)
+    x = torch.randn(600, 2, 2, generator=rng)
     # A number for each sample, without an axis of its own, as users have it.
     y = function(x).squeeze(1)
     y = (y - y.mean()) / y.std()
@@ -402,7 +403,7 @@ def of_few_pairs(function: Callable[[Tensor], Tensor]) -> Evidence:
         action=VectorAction(2),
         output=INVARIANT,
         members=1,
-        epochs=150,
+        epochs=600,
         device="cpu",
     )
 
@@ -414,6 +415,122 @@ def test_a_symmetry_that_teams_alone_cannot_show_is_certified_by_imposing_it() -
     found = discover(evidence, largest=1.0, labels=False)
     assert (found.verdict.outcome, found.verdict.group) == ("certified", "sl(2)")
     assert found.verdict.upper == evidence.before.bench.judge(found.span).upper
+
+
+class Losing:
+    """Evidence of which only the losses are asked."""
+
+    def __init__(self, *losses: float) -> None:
+        self.each = torch.tensor(losses, dtype=torch.float64)
+
+    def losses(self, _: Tensor) -> Tensor:
+        return self.each
+
+
+def test_a_trial_is_compared_with_learning_on_without_it() -> None:
+    tried, before, control = Losing(1.0, 1.0), Losing(4.0, 4.0), Losing(2.0, 2.0)
+    share, upper = _share_of_loss(tried, (before, control), torch.zeros(2))  # pyright: ignore[reportArgumentType]
+    assert (share, upper) == (0.5, 0.5)
+    share, _ = _share_of_loss(tried, (before, Losing(8.0, 8.0)), torch.zeros(2))  # pyright: ignore[reportArgumentType]
+    assert share == 0.25
+
+
+# -- teams that have learned everything ------------------------------------------------------------
+
+
+class Exactly(nn.Module):
+    """A function as a network that has learned it."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def of_function(function: Callable[[Tensor], Tensor], x: Tensor) -> Evidence:
+    first, second = (Team([Exactly(function)], 0) for _ in range(2))
+    action = VectorAction(x.shape[1])
+    held = (x[:500], function(x[:500]))
+    return weigh(first, second, x[500:], held, action=action, output=INVARIANT, device="cpu")
+
+
+@pytest.mark.parametrize("unit", [1.0, 30.0, 1000.0])
+def test_how_far_a_symmetry_holds_does_not_depend_on_units(unit: float) -> None:
+    def ring(x: Tensor) -> Tensor:
+        x = x / torch.tensor([1.0, unit, 1.0])
+        return (x[:, :1].square() + x[:, 1:2].square()) + torch.sin(x[:, 2:])
+
+    x, _ = drawn(sphere)
+    evidence = of_function(ring, x * torch.tensor([1.0, unit, 1.0]))
+    found = discover(evidence, largest=2.0, labels=False)
+    assert (found.verdict.outcome, found.verdict.group) == ("certified", "so(2)")
+    assert found.verdict.holds_until == [2.0]
+    turn = found.span[0].double()
+    # The columns have one spread but for a few per cent, in units of which a turn is of norm √D.
+    rate = (-turn[0, 1] * turn[1, 0]).sqrt()
+    assert abs(float(rate) - (3 / 2) ** 0.5) < 0.05
+    # Exact means exact: the unit is what the generator says, not the spread of the samples.
+    assert abs(float(-turn[1, 0] / turn[0, 1]) / unit**2 - 1) < 1e-3
+
+
+def test_what_is_surely_worse_on_held_out_samples_is_not_made_exact() -> None:
+    """An ellipse is nearly a circle, and its turn is nearly a rotation."""
+
+    def ellipse(x: Tensor) -> Tensor:
+        return x[:, :1].square() + 1.07 * x[:, 1:2].square() + torch.sin(x[:, 2:])
+
+    found = discover(of_function(ellipse, drawn(sphere)[0]), largest=2.0, labels=False)
+    assert found.verdict.outcome == "certified"
+    assert found.verdict.upper is not None
+    assert found.verdict.upper < 0.01
+    assert abs(float(-found.span[0, 0, 1] / found.span[0, 1, 0]) - 1.07) < 0.01
+
+
+def test_more_generators_without_a_name_do_not_take_the_place_of_fewer_with_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    evidence = of_function(sphere, drawn(sphere)[0])
+    better, worse = (0.001, 0.0, 0.002, 0.0), (0.03, 0.02, 0.04, 0.0)
+    both = replace(evidence, dimensions=table(better, worse, NONE))
+    assert both.dimensions.count() == 2
+    monkeypatch.setattr(Evidence, "_is_named", lambda _, dimension: dimension == 1)
+    fewer = both.preferring_a_name().dimensions
+    assert fewer.count() == 1
+    verdict = decide(fewer, 0.99, labels=False, samples=500)
+    assert not verdict.more
+    assert any("no algebra with a name" in reason for reason in verdict.reasons)
+    # Not where it holds as well: then nothing speaks for fewer but the lack of a name.
+    alike = replace(evidence, dimensions=table(better, (0.002, 0.0, 0.004, 0.0), NONE))
+    assert alike.preferring_a_name() is alike
+    monkeypatch.setattr(Evidence, "_is_named", lambda *_: True)
+    assert both.preferring_a_name() is both
+
+
+def test_directions_that_were_not_looked_at_are_told() -> None:
+    some = replace(table(SURE, NONE), left_out=5)
+    verdict = decide(some, 0.99, labels=False, samples=500)
+    assert str(verdict).startswith("certified: at least 1 generator")
+    assert any("5 of 7 directions were left out" in reason for reason in verdict.reasons)
+
+
+def test_a_verdict_says_which_bound_failed_before_the_trial() -> None:
+    opposite = Row(3, -0.05, -0.167, 0.0589, 0.0, together=0.08)
+    noisy = replace(opposite, lower=-0.05, together=0.2)
+    for row, words in ((opposite, "far below zero"), (noisy, "By the mean of both")):
+        trial = Trial(row, 0.2, 0.3)
+        three = table(SURE, SURE, SURE, NONE)
+        reasons = decide(three, 0.99, labels=False, samples=500, trial=trial).reasons
+        assert words in reasons[0]
+        assert "too much to certify it by itself" not in reasons[0] or row is noisy
+
+
+def test_nothing_is_measured_where_nothing_was_learned() -> None:
+    verdict = decide(table(NONE, agree=False), -0.2, labels=False, samples=500)
+    assert "explain none of the held-out variation" in " ".join(verdict.reasons)
+    little = decide(table(NONE), 0.8, labels=False, samples=500)
+    assert "To certify anything 0.9 of the variation must be explained" in " ".join(little.reasons)
 
 
 # ---------------------------------------------------------------------------------- estimators

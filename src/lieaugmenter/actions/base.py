@@ -148,7 +148,7 @@ class Action(ABC):
         It is the unit of a displacement along it: a metre is far in one direction and nothing in
         another. All 1 unless a subclass knows which numbers are coordinates.
         """
-        return torch.ones(self.space_dim)
+        return torch.ones(self.space_dim, device=tensors_of(x)[0].device)
 
     def in_spreads(self, velocity: Batch, spread: Float[Tensor, " space"]) -> Batch:
         """How fast samples move, in units of the `spread` of each coordinate."""

@@ -162,11 +162,11 @@ class DirectSumAction(Action):
 
     def spread(self, x: Float[Tensor, "batch columns"]) -> Float[Tensor, " d"]:
         vectors = [
-            self._as_vectors(action, piece).flatten(0, -2)
+            self._as_vectors(action, piece)
             for action, piece in self._split(x)
             if _moves_vectors(action)
         ]
-        return spread_of(torch.cat(vectors)) if vectors else super().spread(x)
+        return spread_of(torch.cat(vectors, dim=1)) if vectors else super().spread(x)
 
     def in_spreads(
         self, velocity: Float[Tensor, "batch columns"], spread: Float[Tensor, " d"]

@@ -111,8 +111,8 @@ class StructuredAction(Action):
         items = self._each(x)
         spreads = []
         for name, action in self.fields.items():
-            real = self._real(name, items)
-            points = items[name] if real is None else items[name][real.squeeze(-1)]
+            mask = self.masks.get(name)
+            points = items[name] if mask is None else items[name][items[mask].bool()]
             spreads.append(action.spread(points))
         return torch.stack(spreads).square().mean(0).sqrt()
 

@@ -523,6 +523,7 @@ class _Judge:
         self.models = (first, second)
         self.x, self.action, self.output, self.bound = x, action, output, bound
         self.values = [_values(model, x) for model in self.models]
+        self.spread = action.spread(x)
         self.projection = _projection(action.moving(x).shape[1], seed)
         self.positions = self.place(x)
         self.distances = torch.cdist(self.positions, self.positions)
@@ -537,8 +538,8 @@ class _Judge:
         self.agree = float(bounds(self.weights @ shared)[0]) > 0
 
     def place(self, x: Batch) -> Float[Tensor, "n k"]:
-        """Where samples are, in which distances are measured."""
-        positions = self.action.moving(x).double().cpu()
+        """Where samples are, in units of the spread of each coordinate: distances are in these."""
+        positions = self.action.moving(self.action.in_spreads(x, self.spread)).double().cpu()
         return positions if self.projection is None else positions @ self.projection
 
     def moves(self, candidate: Candidate) -> bool:

@@ -36,9 +36,9 @@ class Coverage:
     equations
         How many independent equations were found.
     generators
-        (c, d, d), of Frobenius norm 1: they lead from samples to where samples may be.
+        (c, d, d), of norm 1 in units of the spread: they lead from samples to where samples may be.
     idle
-        (k, d, d), orthonormal: they move no sample.
+        (k, d, d), orthonormal in the same units: they move no sample.
     n_leaving
         How many independent directions break an equation.
     leaving

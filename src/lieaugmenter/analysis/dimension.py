@@ -91,6 +91,12 @@ class Row:
         small = self.lower >= -DEFECT_BOUND and max(self.upper, self.together) <= DEFECT_BOUND
         return small and self.may_hold(visible)
 
+    def surely_beyond(self, other: Row) -> bool:
+        """Whether its defect is surely further from zero than that of another span."""
+        crosses = self.lower <= 0 <= self.upper
+        least = 0.0 if crosses else min(abs(self.lower), abs(self.upper))
+        return least > max(abs(other.lower), abs(other.upper))
+
     def may_hold(self, visible: float | None = None) -> bool:
         """Whether the span may be a symmetry, and is worth trying."""
         seen = math.inf if visible is None else visible
@@ -119,6 +125,10 @@ class Dimensions:
     equations, leaving
         How many equations all samples fulfil, and how many directions break one and were kept out
         of the table, because they lead to where there are no samples. See `coverage`.
+    left_out
+        How many other directions were not looked at.
+    most
+        No more generators than this are counted; None for any number.
     """
 
     rows: Sequence[Row]
@@ -128,6 +138,8 @@ class Dimensions:
     visible: float | None = None
     equations: int = 0
     leaving: int = 0
+    left_out: int = 0
+    most: int | None = None
 
     def count(self) -> int:
         """The largest dimension whose span surely is a symmetry and closed under brackets.
@@ -146,7 +158,7 @@ class Dimensions:
 
     def _largest(self, holds: Callable[[Row, float | None], bool]) -> int:
         found = 0
-        for row in self.rows if self.agree else ():
+        for row in self.rows[: self.most] if self.agree else ():
             if not holds(row, self.visible):
                 break
             if row.closure <= CLOSURE_BOUND:

@@ -41,12 +41,13 @@ class Polarization:
         Of two predictors it is the mean product of their residuals, which may be negative: the
         nearest to 0 is the first.
     generators
-        (m, d, d), each of Frobenius norm 1. What they do to the samples is orthogonal; compare it
-        with `displacement_cosines`.
+        (m, d, d), combinations of norm 1 of directions that are orthonormal, in units of the spread
+        where one is given. What they do to the samples is orthogonal; compare it with
+        `displacement_cosines`.
     idle
-        (k, d, d), orthonormal: directions that move no sample. Along them a predictor's derivative
-        says nothing, so they are kept out of the spectrum, and a generator is known only up to
-        adding them.
+        (k, d, d), orthonormal in the same units: directions that move no sample. Along them a
+        predictor's derivative says nothing, so they are kept out of the spectrum, and a generator
+        is known only up to adding them.
     """
 
     spectrum: Float[Tensor, " m"]

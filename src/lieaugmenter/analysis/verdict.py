@@ -153,7 +153,9 @@ class Verdict:
         group = f", {self.group}" if self.group else ""
         how = " by imposing it" if self.imposed else ""
         bound = ""
-        if self.opposite:
+        if self.imposed and self.upper is not None and self.upper < 0:
+            bound = ", of which the teams knew nothing before"
+        elif self.opposite:
             bound = ", the teams say the opposite of each other"
         elif self.defect is not None and self.upper is not None:
             before = " before" if self.imposed else ""
@@ -313,7 +315,7 @@ def decide(
     refuted_above = max(_NO_SYMMETRY_ABOVE, _HIDDEN * (table.visible or 0.0))
     reasons = [
         _asked_on(samples) + (f" {_said_of(shown)}" if table.agree else ""),
-        f"Both teams together explain {quality:.4f} of the held-out variation.",
+        _explained(quality),
         *_words_on_unidentified(table),
     ]
     if not table.agree:
@@ -325,13 +327,13 @@ def decide(
     elif not learned:
         outcome = "inconclusive"
         reasons.append(
-            f"To certify {table.count()} generators {least:g} of the variation must be explained: "
-            f"the rest may have no symmetry, or another one. More data, a larger network or longer "
-            f"training may help."
+            f"To certify anything {least:g} of the variation must be explained: the rest may have "
+            f"no symmetry, or another one. More data, a larger network or longer training may "
+            f"help, unless the target is as noisy."
         )
     elif found:
         outcome = "certified"
-        reasons += _words_on_exactness(shown)
+        reasons += words_on_exactness(shown)
         reasons += _words_on_more(table, rows.get(found + 1))
     elif shown.lower > refuted_above:
         outcome = "refuted"
@@ -372,9 +374,9 @@ def _why_undecided(table: Dimensions, best: Row, refuted_above: float) -> str:
         )
     if table.visible is not None and best.lower > table.visible:
         return (
-            f"The best direction is an approximate symmetry at most: its defect is small, but "
-            f"surely larger than what the teams have not learned accounts for "
-            f"({table.visible:.3g})."
+            f"The best direction is an approximate symmetry at most: its defect is surely larger "
+            f"than what the teams have not learned accounts for ({table.visible:.3g}). That there "
+            f"is none would be said of one that is surely above {refuted_above:.2g}."
         )
     return (
         f"The best direction is neither surely below {DEFECT_BOUND:g} nor surely above "
@@ -383,8 +385,8 @@ def _why_undecided(table: Dimensions, best: Row, refuted_above: float) -> str:
     )
 
 
-def _words_on_exactness(row: Row) -> list[str]:
-    """A defect that is small, but surely not zero."""
+def words_on_exactness(row: Row) -> list[str]:
+    """What is to be said of a defect that is small, but surely not zero."""
     if row.lower <= _EXACT_BELOW:
         return []
     return [
@@ -395,7 +397,9 @@ def _words_on_exactness(row: Row) -> list[str]:
 
 def _not_excluded(table: Dimensions, beyond: Row | None) -> bool:
     """Whether one generator more may be a symmetry as well."""
-    if beyond is None or beyond.lower > DEFECT_BOUND:
+    if table.left_out:
+        return True
+    if table.most is not None or beyond is None or beyond.lower > DEFECT_BOUND:
         return False
     return table.visible is None or beyond.lower <= table.visible
 
@@ -408,6 +412,11 @@ def _words_on_more(table: Dimensions, beyond: Row | None) -> list[str]:
         f"its span has a defect of {beyond.defect:.3g} (95 % bounds {beyond.lower:.3g} to "
         f"{beyond.upper:.3g})"
     )
+    if table.most is not None:
+        return [
+            f"One generator more would be an approximate symmetry: {measured}, surely more than "
+            f"without it, and they are no algebra with a name."
+        ]
     if _not_excluded(table, beyond):
         return [f"One generator more is not excluded: {measured}."]
     return [
@@ -419,12 +428,12 @@ def _words_on_more(table: Dimensions, beyond: Row | None) -> list[str]:
 def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: int) -> Verdict:
     tried, found = trial.row, table.count()
     reasons = [
-        f"{_asked_on(samples)} {_said_of(tried)} That is too much to certify it by itself.",
+        f"{_asked_on(samples)} {_said_of(tried)} {_why_not_by_itself(tried)}",
         f"Trained on with these {tried.dimension} generators imposed on them, their held-out "
-        f"loss fell to {trial.loss:.3g} of what it was (95 % bootstrap upper bound "
-        f"{trial.upper:.3g}; to be certified it must surely fall to {_IMPOSED_LOSS:g}), and both "
-        f"teams together explain {quality:.4f} of the held-out variation: so much, at least, of "
-        f"the task has the symmetry.",
+        f"loss fell to {trial.loss:.3g} of what it is without, also after as long a training "
+        f"(95 % bootstrap upper bound {trial.upper:.3g}; to be certified it must surely fall to "
+        f"{_IMPOSED_LOSS:g}), and both teams together explain {quality:.4f} of the held-out "
+        f"variation: so much, at least, of the task has the symmetry.",
     ]
     if found > tried.dimension:
         row = next(row for row in table.rows if row.dimension == found)
@@ -436,6 +445,29 @@ def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: 
     )  # fmt: skip
 
 
+def _why_not_by_itself(tried: Row) -> str:
+    """Why a span that was tried out is not certified by what the teams said of it before."""
+    if tried.upper > DEFECT_BOUND:
+        return "That is too much to certify it by itself."
+    if tried.lower < -DEFECT_BOUND:
+        return (
+            f"It may be far below zero, where the teams say the opposite of each other, which does "
+            f"not certify it by itself: it must surely be above {-DEFECT_BOUND:g} as well."
+        )
+    if tried.together > DEFECT_BOUND:
+        return (
+            f"By the mean of both it is up to {tried.together:.3g}, which is too much to certify "
+            f"it by itself."
+        )
+    return "What the teams had learned was not enough to certify it by itself."
+
+
+def _explained(quality: float) -> str:
+    if quality <= 0:
+        return "Both teams together explain none of the held-out variation."
+    return f"Both teams together explain {quality:.4f} of the held-out variation."
+
+
 def _asked_on(samples: int) -> str:
     return (
         f"Two teams of predictors, trained without augmentation on different halves of the "
@@ -444,12 +476,19 @@ def _asked_on(samples: int) -> str:
 
 
 def _words_on_unidentified(table: Dimensions) -> list[str]:
-    words, free = [], len(table.idle) + len(table.generators) + table.leaving
+    words = []
+    free = len(table.idle) + len(table.generators) + table.leaving + table.left_out
     if table.leaving:
         words.append(
             f"All samples fulfil {table.equations} equation{'s' if table.equations > 1 else ''} up "
             f"to the second degree. {table.leaving} of {free} directions break them, lead to where "
             f"there are no samples, and were not looked at."
+        )
+    if table.left_out:
+        words.append(
+            f"{table.left_out} of {free} directions were left out, because what was counted with "
+            f"them is no algebra with a name: they hardly move the samples, and are known badly. "
+            f"There may be symmetries among them."
         )
     if len(table.idle):
         words.append(

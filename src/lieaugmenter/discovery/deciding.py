@@ -12,7 +12,7 @@ from torch import Tensor
 from lieaugmenter.actions.base import batch_size
 from lieaugmenter.analysis.components import Components
 from lieaugmenter.analysis.identify import Identity
-from lieaugmenter.analysis.verdict import Verdict, decide
+from lieaugmenter.analysis.verdict import Verdict, decide, words_on_exactness
 from lieaugmenter.discovery.evidence import STEPS_OF_RANGE, Evidence, Extent
 from lieaugmenter.discovery.spans import normalised
 
@@ -84,7 +84,7 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
     if verdict.outcome != "certified":
         none = table.generators[:0]
         return Discovery(none, none, None, verdict, None, evidence, largest)
-    found = normalised(table.generators[: verdict.dimension], bench.action)
+    found = normalised(table.generators[: verdict.dimension], bench.action, bench.spread)
     span, identity = evidence.named(verdict.dimension)
     snapped = not torch.equal(span, found)
     row = unimposed.bench.judge(span)
@@ -96,6 +96,7 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
                 f"Made exact, its defect on the same samples is {row.defect:.3g} (95 % bootstrap "
                 f"bounds {row.lower:.3g} to {row.upper:.3g})."
             )
+            verdict.reasons.extend(words_on_exactness(row))
     components = evidence.components(generators=span, identity=verdict.group)
     extents = tuple(unimposed.extent(generator, largest) for generator in span)
     local = _words_on_failing(extents)

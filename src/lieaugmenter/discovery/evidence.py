@@ -23,6 +23,7 @@ from lieaugmenter.analysis.components import (
 )
 from lieaugmenter.analysis.conjugation import USUAL_NOISE
 from lieaugmenter.analysis.dimension import (
+    CLOSURE_BOUND,
     DEFECT_BOUND,
     Bench,
     Dimensions,
@@ -173,7 +174,7 @@ class Evidence:
                 continue
             after = self.bench.judge(identity.exact.to(found))
             if self._as_good(before, after):
-                return normalised(identity.exact.to(found), action), identity
+                return normalised(identity.exact.to(found), action, self.bench.spread), identity
             rejected.append(
                 f"{identity.name} is near, but not what holds on held-out samples: its defect is "
                 f"{after.defect:.3g}, not {before.defect:.3g}."
@@ -181,13 +182,13 @@ class Evidence:
         first = identities[0] if identities else None
         if first is not None and rejected:
             first = first.unnamed(*rejected)
-        return normalised(found, action), first
+        return normalised(found, action, self.bench.spread), first
 
-    @staticmethod
-    def _as_good(before: Row, after: Row) -> bool:
+    def _as_good(self, before: Row, after: Row) -> bool:
         """Whether a span that was made exact holds, on held-out samples, as well as it did."""
         small = abs(after.defect) <= max(abs(before.defect), DEFECT_BOUND / 2)
-        return small and (after.holds() or not before.holds())
+        visible = self.dimensions.visible
+        return small and (after.holds(visible) or not before.holds(visible))
 
     def simplified(self) -> Evidence:
         """The same with a table over large entries alone, where what is counted has no name.
@@ -207,7 +208,13 @@ class Evidence:
         for share in _SHARES:
             candidates = entries((weights > share * weights.max()).float()).to(found)
             table = self.bench.dimensions(self.searched, candidates=candidates)
-            table = replace(table, visible=self.dimensions.visible, idle=self.dimensions.idle)
+            looked_at = len(self.dimensions.generators)
+            table = replace(
+                table,
+                visible=self.dimensions.visible,
+                idle=self.dimensions.idle,
+                left_out=looked_at - len(table.generators),
+            )
             left = table.count()
             if 2 * left <= count:
                 return self
@@ -215,6 +222,30 @@ class Evidence:
                 agreement = _agreement(self.bench, self.searched, candidates, len(table.rows))
                 return replace(self, dimensions=table, agreement=agreement)
         return self
+
+    def preferring_a_name(self) -> Evidence:
+        """The same with fewer generators counted, where only fewer have a name.
+
+        What changes slowly changes little along many generators, and how little can still be told
+        from nothing depends on what the teams have not learned. A larger span without a name, whose
+        defect is surely further from zero than that of a smaller one with a name, is taken for an
+        approximate symmetry.
+        """
+        table = self.dimensions
+        count = table.count()
+        if count < 2 or self._is_named(count) in (True, None):
+            return self
+        for fewer in range(count - 1, 0, -1):
+            row = table.rows[fewer - 1]
+            closed = row.closure <= CLOSURE_BOUND
+            if closed and table.rows[count - 1].surely_beyond(row) and self._is_named(fewer):
+                return replace(self, dimensions=replace(table, most=fewer))
+        return self
+
+    def _is_named(self, dimension: int) -> bool | None:
+        """Whether the best generators of a dimension have a name; None where none is looked for."""
+        _, identity = self.named(dimension)
+        return None if identity is None else identity.named
 
     @torch.no_grad()
     def losses(self, y: Tensor) -> Float[Tensor, " n"]:
@@ -244,7 +275,6 @@ def weigh(
     action: Action,
     output: Action,
     candidates: Float[Tensor, "n d d"] | None = None,
-    most: int | None = None,
     device: str | torch.device = "auto",
     seed: int = 0,
 ) -> Evidence:
@@ -254,7 +284,7 @@ def weigh(
     judge, y = sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
     bench = Bench(first, second, judge, action=action, output=output, seed=seed)
     candidates, equations, leaving = on_the_data(search, candidates, action)
-    found = bench.dimensions(search, candidates=candidates, most=most)
+    found = bench.dimensions(search, candidates=candidates)
     found = replace(found, equations=equations, leaving=leaving)
     agreement = _agreement(bench, search, candidates, len(found.rows))
     with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from lieaugmenter.discovery.teams import (
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.streams import Stream
+from lieaugmenter.processes import number_from_first
 from lieaugmenter.runs import RunFolder
 
 # How often generators are imposed on the teams, with how many views, up to which coefficient.
@@ -43,7 +44,6 @@ def gather(
     action: Action,
     output: Action,
     candidates: Float[Tensor, "n d d"] | None = None,
-    most: int | None = None,
     classes: int = 0,
     members: int = 2,
     epochs: int = 200,
@@ -68,7 +68,7 @@ def gather(
         a long one the teams see only as many samples, drawn at random, as the steps take.
     action, output
         How generators act.
-    candidates, most
+    candidates
         As of `dimensions`.
     classes
         Number of classes, 0 for numbers.
@@ -112,8 +112,8 @@ def gather(
         network: Callable[[int, int], nn.Module],
         imposed: Float[Tensor, "c d d"] | None,
         epochs: int,
-    ) -> Evidence:
-        teams = [
+    ) -> list[Team]:
+        return [
             Team(
                 [
                     taught(
@@ -132,25 +132,37 @@ def gather(
             ).eval()
             for side, half in enumerate(parts)
         ]
+
+    def asked(teams: list[Team]) -> Evidence:
         return weigh(
             teams[0], teams[1], inputs, held_out, action=action, output=output,
-            candidates=candidates, most=most, device=device, seed=seed,
+            candidates=candidates, device=device, seed=seed,
         )  # fmt: skip
 
     def untaught(side: int, i: int) -> nn.Module:
         return fresh(make_network, seed + members * side + i)
 
-    def try_out(part: str, imposed: Float[Tensor, "c d d"], latest: Evidence) -> Evidence:
+    def go_on(part: str, imposed: Float[Tensor, "c d d"] | None, latest: Evidence) -> list[Team]:
+        """The teams after they have learned on, from what they had learned."""
+
         def learned(side: int, i: int) -> nn.Module:
             team = (latest.first, latest.second)[side]
             return copy.deepcopy(team.members[i]).requires_grad_(True)
 
-        # They go on from what they have learned.
         return teach(part, learned, imposed, half_as_many)
 
+    def try_out(part: str, imposed: Float[Tensor, "c d d"], latest: Evidence) -> Evidence:
+        return asked(go_on(part, imposed, latest))
+
+    def learn_on(part: str, latest: Evidence) -> Evidence:
+        # Only their losses are compared: what they say was asked before.
+        first, second = go_on(part, None, latest)
+        return replace(latest, first=first, second=second)
+
     # Labels are learned by heart before long, with derivatives that mean nothing.
-    plain = teach("plain", untaught, None, half_as_many if classes else epochs)
-    return _tried_out(plain, try_out, held_out[1], labels=bool(classes)).simplified()
+    plain = asked(teach("plain", untaught, None, half_as_many if classes else epochs))
+    tried = _tried_out(plain, try_out, learn_on, held_out[1], labels=bool(classes))
+    return tried.simplified().preferring_a_name()
 
 
 def _told(part: str, number: int, total: int) -> str:
@@ -160,35 +172,45 @@ def _told(part: str, number: int, total: int) -> str:
     'looking for symmetries, network 1 of 4'
     >>> _told("trial-2", 3, 4)
     'trying them out (2), network 3 of 4'
+    >>> _told("control-1", 3, 4)
+    'learning on without them (1), network 3 of 4'
     """
-    what = f"trying them out ({part[-1]})" if part != "plain" else "looking for symmetries"
-    return f"{what}, network {number} of {total}"
+    kind, _, trial = part.partition("-")
+    what = {"trial": "trying them out", "control": "learning on without them"}.get(kind)
+    told = "looking for symmetries" if what is None else f"{what} ({trial})"
+    return f"{told}, network {number} of {total}"
 
 
 def _tried_out(
     evidence: Evidence,
     try_out: Callable[[str, Tensor, Evidence], Evidence],
+    learn_on: Callable[[str, Evidence], Evidence],
     y: Tensor,
     *,
     labels: bool,
 ) -> Evidence:
-    """The evidence, or that of teams on which more generators were imposed, if these help."""
+    """The evidence, or that of teams on which more generators were imposed, if these help.
+
+    Learning on helps by itself, so that the teams also learn on without them, as long. Whether to
+    train again is decided by the first process for all.
+    """
     table, least = evidence.dimensions, CERTIFIED_QUALITY["labels" if labels else "numbers"]
     certified = table.count() if evidence.quality >= least else 0
-    proposed, tried = table.possible(), evidence
-    for number in range(_TRIALS):
-        if proposed <= certified:
+    proposed, tried, control = number_from_first(table.possible()), evidence, evidence
+    for number in range(1, _TRIALS + 1):
+        if proposed <= number_from_first(certified):
             break
         span, _ = tried.named(proposed)
-        tried = try_out(f"trial-{number + 1}", span, tried)
-        loss, upper = _share_of_loss(tried, evidence, y)
-        trial = Trial(evidence.bench.judge(span), loss, upper)
+        tried = try_out(f"trial-{number}", span, tried)
+        control = learn_on(f"control-{number}", control)
+        trial = Trial(evidence.bench.judge(span), *_share_of_loss(tried, (evidence, control), y))
         _, identity = tried.named(max(1, tried.dimensions.count()))
         named = identity is not None and identity.named
-        if trial.passed(tried.dimensions, tried.quality, named=named, labels=labels):
+        passed = trial.passed(tried.dimensions, tried.quality, named=named, labels=labels)
+        if number_from_first(int(passed)):
             return replace(tried, trial=trial, before=evidence)
         # The wrong ones among them can be told apart now: what is left may still help.
-        proposed = min(proposed - 1, tried.dimensions.count())
+        proposed = number_from_first(min(proposed - 1, tried.dimensions.count()))
     return evidence
 
 
@@ -204,9 +226,10 @@ def _imposing(generators: Float[Tensor, "c d d"], action: Action, output: Action
     )
 
 
-def _share_of_loss(after: Evidence, before: Evidence, y: Tensor) -> tuple[float, float]:
-    """The held-out loss of teams as a share of that of others, and its 95 % upper bound."""
-    now, then = (evidence.losses(y) for evidence in (after, before))
+def _share_of_loss(after: Evidence, others: Sequence[Evidence], y: Tensor) -> tuple[float, float]:
+    """The held-out loss of teams as a share of the best of others', and its 95 % upper bound."""
+    now = after.losses(y)
+    then = min((other.losses(y) for other in others), key=lambda losses: float(losses.mean()))
     weights = resample(len(now), 0)
     share = (weights @ now) / (weights @ then).clamp_min(1e-30)
     return float(now.mean() / then.mean().clamp_min(1e-30)), float(bounds(share)[1])

@@ -15,6 +15,7 @@ from lieaugmenter.discovery.spans import identities_of, normalised, on_the_data
 from lieaugmenter.discovery.teams import SEARCHED, Team, fresh, sent, some, standardising, taught
 from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.lie.brackets import orthonormal
+from lieaugmenter.lie.units import in_spreads
 from lieaugmenter.nets import GaussianProcess
 from lieaugmenter.runs import RunFolder
 
@@ -126,9 +127,10 @@ def known(
     found = likeliest(
         predictor, inputs, dimension, action=action, output=output, candidates=candidates
     )
-    identities = identities_of(found, action, action.spread(inputs))
+    spread = action.spread(inputs)
+    identities = identities_of(found, action, spread)
     exact = next((identity.exact for identity in identities if identity.exact is not None), found)
-    return normalised(exact.to(found), action)
+    return normalised(exact.to(found), action, spread)
 
 
 def likeliest(
@@ -166,14 +168,17 @@ def likeliest(
     """
     candidates = entries(action.mask) if candidates is None else candidates
     covered, _, _ = on_the_data(x, candidates, action)
+    spread = action.spread(x)
 
     def best(among: Float[Tensor, "n d d"], count: int) -> Float[Tensor, "c d d"]:
         return polarize(
-            predictor, x, action=action, output=output, candidates=among, spread=action.spread(x)
+            predictor, x, action=action, output=output, candidates=among, spread=spread
         ).span(count)
 
     found = best(covered, dimension)
-    others = _beside(candidates, covered)
+    # In units of the spread: in others small entries that count would be lost as rounding.
+    beside = _beside(in_spreads(candidates, spread), in_spreads(covered, spread))
+    others = in_spreads(beside, 1 / spread)
     if len(found) == dimension or not len(others):
         return found
     return torch.cat([found, best(others, dimension - len(found))])

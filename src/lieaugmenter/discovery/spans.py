@@ -9,10 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch
+from lieaugmenter.analysis.conjugation import descend
 from lieaugmenter.analysis.coverage import coverage
 from lieaugmenter.analysis.identify import LARGEST_NAMED, Identity, identify
 from lieaugmenter.analysis.polarization import entries
+from lieaugmenter.lie.brackets import conjugate, orthonormal
 from lieaugmenter.lie.units import in_spreads
+
+# Norms that differ by less, in units of the columns and of their spread, are the same.
+_ALIKE = 0.1
 
 
 def on_the_data(
@@ -36,7 +41,8 @@ def identities_of(
     """What generators may be; none where they are too large, or act on parts, to be named.
 
     As they are, and with each coordinate in units of its spread: where columns have unlike units
-    the noise of some entries is larger than all the others.
+    the noise of some entries is larger than all the others. The spread of samples is only about
+    the unit that belongs to the algebra, which the generators themselves tell better.
     """
     if action.dim > LARGEST_NAMED or action.rows not in (action.dim, action.dim - 1):
         return []
@@ -45,11 +51,32 @@ def identities_of(
     found = [identify(generators, **options)]
     relative = identify(in_spreads(generators, spread), **options)
     if relative.exact is not None:
-        found.append(relative.in_units(in_spreads(relative.exact, 1 / spread)))
+        exact = _rescaled(relative.exact, in_spreads(generators, spread), action.rows)
+        found.append(relative.in_units(in_spreads(exact, 1 / spread.to(exact))))
     return found
 
 
-def normalised(generators: Float[Tensor, "c d d"], action: Action) -> Float[Tensor, "c d d"]:
-    """Each of norm √D, as learned ones are."""
-    norms = generators.flatten(1).norm(dim=1)[:, None, None]
-    return generators * (math.sqrt(action.space_dim) / norms)
+def _rescaled(
+    exact: Float[Tensor, "c d d"], found: Float[Tensor, "c d d"], rows: int
+) -> Float[Tensor, "c d d"]:
+    """An exact algebra in the units of the coordinates in which it is nearest to what was found."""
+    units = torch.diag_embed(torch.eye(exact.shape[-1], dtype=torch.float64)[:rows])
+    start = torch.eye(exact.shape[-1], dtype=torch.float64).unsqueeze(0)
+    change, _ = descend(exact.double(), orthonormal(found), start, units)
+    return conjugate(exact.double(), change).to(exact)
+
+
+def normalised(
+    generators: Float[Tensor, "c d d"], action: Action, spread: Float[Tensor, " space"]
+) -> Float[Tensor, "c d d"]:
+    """Each of norm √D, as learned ones are, where all coordinates have about one spread.
+
+    Of unlike columns the norm is that in units of the spread of each: in others a coefficient of 1
+    would be next to nothing, or much too far.
+    """
+    norms = generators.flatten(1).norm(dim=1)
+    if action.rows == action.dim:
+        relative = in_spreads(generators, spread).flatten(1).norm(dim=1)
+        # A spread is known to a few per cent only: of columns that are alike the plain norm.
+        norms = torch.where((relative / norms - 1).abs() < _ALIKE, norms, relative)
+    return generators * (math.sqrt(action.space_dim) / norms)[:, None, None]

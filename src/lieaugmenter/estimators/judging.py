@@ -121,8 +121,12 @@ def table_of_one(
 def table_of_many(
     evidence: Evidence, *, chosen: int, losses: dict[int, float]
 ) -> list[dict[str, Any]]:
-    """A row for no generator, and one for each dimension up to a few beyond what was found."""
-    measured = zip(evidence.dimensions.rows, evidence.agreement, strict=True)
+    """A row for no generator, and one for each dimension up to a few beyond what was found.
+
+    Where the teams have nothing in common there is nothing to measure, and no number.
+    """
+    agree = evidence.dimensions.agree
+    measured = zip(evidence.dimensions.rows, evidence.agreement, strict=True) if agree else ()
     found = {0: (None, None)} | {row.dimension: (row, seeds) for row, seeds in measured}
     return [
         {

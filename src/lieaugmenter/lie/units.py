@@ -14,15 +14,18 @@ from torch import Tensor
 _ROUNDING = 1e-6
 
 
-def spread_of(vectors: Float[Tensor, "*n d"]) -> Float[Tensor, " d"]:
-    """The standard deviation of each coordinate, 1 where it is constant up to rounding.
+def spread_of(vectors: Float[Tensor, "n *places d"]) -> Float[Tensor, " d"]:
+    """The standard deviation of each coordinate over samples, 1 where it is constant.
+
+    Of several vectors in a sample, the root mean square of that of each: how far they lie from each
+    other is no spread.
 
     >>> spread_of(torch.tensor([[0.0, 5.0], [200.0, 5.0]]))
     tensor([100.,   1.])
     """
-    rows = vectors.reshape(-1, vectors.shape[-1]).double()
-    spread = rows.std(0, correction=0)
-    constant = spread <= _ROUNDING * rows.square().mean(0).sqrt()
+    rows = vectors.reshape(len(vectors), -1, vectors.shape[-1]).double()
+    spread = rows.std(0, correction=0).square().mean(0).sqrt()
+    constant = spread <= _ROUNDING * rows.square().mean((0, 1)).sqrt()
     return torch.where(constant, torch.ones_like(spread), spread).to(vectors)
 
 
