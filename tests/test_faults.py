@@ -725,6 +725,25 @@ def test_skip_leaves_out_the_step_and_nothing_else(tmp_path: Path, silently: boo
     assert kept == ["epoch-1-step-2.safetensors", "epoch-2-step-3.safetensors"]
 
 
+@pytest.mark.filterwarnings("ignore:.*batch norm")
+def test_running_statistics_know_nothing_of_a_skipped_batch() -> None:
+    class Normed(Explodes):
+        def __init__(self) -> None:
+            super().__init__({2})
+            self.norm = nn.BatchNorm1d(1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(super().forward(x))
+
+    model = Normed()
+    train(model=model, on_non_finite="skip")
+    norm = model.norm
+    assert norm.running_mean is not None
+    assert norm.running_mean.isfinite().all()
+    # Three epochs of four steps, one of which was skipped.
+    assert norm.num_batches_tracked == 11
+
+
 def test_skip_stops_when_nothing_else_is_left_to_do() -> None:
     with pytest.raises(TrainingDiverged, match="10 steps in a row"):
         train(model=Explodes(set(range(2, 100))), on_non_finite="skip", epochs=9)

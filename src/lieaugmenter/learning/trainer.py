@@ -192,7 +192,11 @@ class Trainer:
         while True:
             before = _Moment(self.model, self.augmenter, self.device)
             try:
-                return self._eager_step(x, y)
+                terms = self._eager_step(x, y)
+                if self.skipped_in_a_row:
+                    # Running statistics of a batch that is not finite would never be finite again.
+                    before.restore_buffers()
+                return terms
             except torch.OutOfMemoryError as error:
                 size = len(y) if self.chunk is None else min(self.chunk, len(y))
                 if size == 1 or not self.augmenter.separable:
@@ -530,16 +534,19 @@ class _Moment:
         self.random = torch.get_rng_state()
         self.device_random = torch.cuda.get_rng_state() if device.type == "cuda" else None
 
-    @torch.no_grad()
     def restore(self) -> None:
+        self.restore_buffers()
+        self.augmenter.sampler.step.fill_(self.steps_taken)
+        self.augmenter.recount()
+        torch.set_rng_state(self.random)
+        if self.device_random is not None:
+            torch.cuda.set_rng_state(self.device_random)
+
+    @torch.no_grad()
+    def restore_buffers(self) -> None:
         for module, name, buffer, values in self.buffers:
             # Constants may be views that cannot be written to.
             if not torch.equal(buffer, values):
                 buffer.copy_(values)
             # A forward pass may have put another tensor in its place.
             setattr(module, name, buffer)
-        self.augmenter.sampler.step.fill_(self.steps_taken)
-        self.augmenter.recount()
-        torch.set_rng_state(self.random)
-        if self.device_random is not None:
-            torch.cuda.set_rng_state(self.device_random)
