@@ -618,6 +618,7 @@ READERS: dict[str, Reader] = {
         Reader("npz-orbits", "zip", _orbits, _file("d.npz", two_body_from_file)),
         Reader("npz-tissue", "zip", _tissue, _file("d.npz", stand_in)),
         Reader("npz-molecules", "zip", _molecule_arrays, _file("d.npz", read_source)),
+        Reader("npy", "array", _events, _file("d.npy", lambda p: read_data(p, None))),
         Reader("npy-events", "array", _events, _file("d.npy", _read_events)),
         Reader("hdf5-events", "bytes", _hdf5_events, _file("d.h5", _read_events)),
         Reader("idx", "bytes", _idx, _file("images-idx3-ubyte", read_idx)),

@@ -22,6 +22,7 @@ from lieaugmenter.actions import (
     AffineAction,
     DisplacementAction,
     FourVectorAction,
+    FunctionAction,
     ImageAction,
     InvariantAction,
     VectorAction,
@@ -31,6 +32,7 @@ from lieaugmenter.analysis.models import ModelError, load_model
 from lieaugmenter.cli import main
 from lieaugmenter.data.files import read_data
 from lieaugmenter.lie import catalogue
+from lieaugmenter.runs import RunFolder
 
 ROOT = Path(__file__).parent.parent
 INVARIANT = InvariantAction()
@@ -229,6 +231,21 @@ def test_forces_are_told_from_points_that_are_translated() -> None:
     vectors = DisplacementAction(3)
     right = checked(lambda x: x.mean(1, keepdim=True) - x, x, "se(3)", points, vectors)
     assert (right.defect or 0) < 1e-4
+
+
+@pytest.mark.parametrize("said", [AffineAction(2), InvariantAction()], ids=["same", "invariant"])
+def test_a_hint_promises_the_defect_that_its_advice_gives(said: Action) -> None:
+    """On more samples than conventions are compared on, and beside the right random generators."""
+
+    def springs(x: Tensor) -> Tensor:
+        apart = x - x.mean(1, keepdim=True)
+        return -apart * (1 + apart.square().sum((1, 2), keepdim=True)).sqrt() + 0.02 * x**2
+
+    x, points = normal(1500, 3, 2), AffineAction(2)
+    hint = checked(springs, x, "se(2)", points, said).hint
+    advised = checked(springs, x, "se(2)", points, DisplacementAction(2)).defect
+    assert hint is not None
+    assert f"they are 'vector': the largest defect is then {advised:.2g} instead" in hint
 
 
 @pytest.mark.parametrize(
@@ -517,6 +534,72 @@ def test_runs_are_models_and_groups(folder: Path, capsys: pytest.CaptureFixture[
     (folder / "empty.json").write_text("{}")
     with pytest.raises(ValueError, match="holds no generators"):
         generators_of("empty.json", VectorAction(3))
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_model_of_a_run_takes_any_precision_and_refuses_other_samples() -> None:
+    x = normal(60, 3).double()
+    y = x.norm(dim=1).numpy()
+    SymmetryRegressor(hidden=(8,), epochs=1, random_state=0, run_directory="run").fit(x.numpy(), y)
+    model: Any = load_model("run")
+    assert torch.equal(model(x), model(x.float()))
+    wrong = {"ndarray": x.numpy(), r"of shape \(60, 2\)": x[:, :2], "complex": x.cfloat()}
+    for words, samples in wrong.items():
+        with pytest.raises(ModelError, match=rf"takes a tensor \(N, 3\) .* found .*{words}"):
+            model(samples)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_that_is_not_finished_says_how_to_finish_it() -> None:
+    RunFolder.create("run", {})
+    with pytest.raises(ValueError, match=r"run is not finished; first: fit\(X, y, resume=True\)"):
+        load_model("run")
+    Path("run/command.json").write_text("{}")
+    with pytest.raises(ValueError, match="run is not finished; first: lieaugmenter resume run"):
+        load_model("run")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_is_checked_for_how_it_was_told_that_samples_move(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    x = normal(80, 3, 2).numpy()
+    np.savez("forces.npz", X=x)
+    settings: dict[str, Any] = {"hidden": (8,), "epochs": 1, "random_state": 0}
+    model = SymmetryRegressor(
+        action="affine", output="vector", run_directory="forces", **settings
+    ).fit(x, x.mean(1, keepdims=True) - x)
+    words = ("forces", "forces.npz", "--group", "se(2)", "--json")
+    untold, vector, same = (
+        json.loads(call(capsys, *words, *more)[1])
+        for more in (
+            (),
+            ("--action", "affine", "--output", "vector"),
+            ("--output", "same"),
+        )
+    )
+    assert untold == vector != same
+    one = json.loads(call(capsys, *words, "--action", "affine")[1])
+    assert one == vector
+    assert model.predict(x).shape == x.shape
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_with_an_action_of_the_users_own_asks_how_samples_move(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def turned(g: Tensor, x: Tensor) -> Tensor:
+        return (g @ x.unsqueeze(-1)).squeeze(-1)
+
+    x = normal(80, 3)
+    own = FunctionAction(turned, dim=3, example=x[:4])
+    SymmetryRegressor(action=own, hidden=(8,), epochs=1, random_state=0, run_directory="run").fit(
+        x.numpy(), x.norm(dim=1).numpy()
+    )
+    code, _, err = call(capsys, "run", "data.npz", "--group", "so(3)")
+    assert code == 2
+    assert "its action is one of your own" in err
+    assert call(capsys, "run", "data.npz", "--group", "so(3)", "--action", "vector")[0] == 0
 
 
 @pytest.mark.usefixtures("folder")

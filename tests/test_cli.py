@@ -452,6 +452,8 @@ def test_experiments_are_listed(capsys: pytest.CaptureFixture[str], words: list[
         ({"X": np.ones((9, 3)), "y": np.ones(9)}, ["--generators", "0"], "at least 1"),
         ({"X": np.ones((9, 3)), "y": np.ones(9)}, ["--range", "-1"], "must be positive"),
         ({"X": np.ones((9, 3)), "y": np.ones(9)}, ["--device", "tpu9"], "tpu9"),
+        ({"X": np.ones((9, 3)), "y": np.ones(9)}, ["--batch-size", "0"], "batch_size=0: a step"),
+        ({"X": np.ones((9, 3)), "y": np.ones(9)}, ["--batch-size", "-5"], "batch_size=-5: a step"),
     ],
 )
 def test_data_that_does_not_fit_gets_one_message_and_exit_code_2(
@@ -463,6 +465,66 @@ def test_data_that_does_not_fit_gets_one_message_and_exit_code_2(
     code, _, err = call(capsys, "discover", "bad.npz", "--epochs", "1", *options)
     assert code == 2
     assert message in err
+
+
+def test_a_table_of_several_points_is_told_where_these_belong(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = "x1,y1,x2,y2,fx1,fy1"
+    rows = np.random.default_rng(0).normal(size=(20, 6))
+    np.savetxt("forces.csv", rows, delimiter=",", header=names, comments="")
+    words = ["forces.csv", "--target", "fx1,fy1", "--action", "points", "--output", "vector"]
+    code, _, err = call(capsys, "discover", *words)
+    assert code == 2
+    assert "one point or vector of all its 4 columns; several points need X of shape" in err
+
+
+def test_the_target_is_not_taken_out_of_the_features_in_silence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_table()
+    code, _, err = call(capsys, "discover", "ring.csv", "--target", "r", "--features", "px,r")
+    assert code == 2
+    assert "ring.csv: 'r' is the target and among the features" in err
+
+
+def test_an_index_without_a_name_is_dropped_by_the_name_that_doctor_tells(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    lines = [f"{i},{a},{b}" for i, (a, b) in enumerate(rows)]
+    Path("index.csv").write_text(",a,y\n" + "\n".join(lines))
+    _, out, _ = call(capsys, "doctor", "index.csv")
+    assert "column 0 counts the rows" in out
+    code, out, _ = call(capsys, "doctor", "index.csv", "--drop", "column 0", "--json")
+    assert code == 0
+    assert json.loads(out)["X"]["shape"] == [60, 1]
+
+
+def test_arrays_are_read_whole_where_that_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).normal(size=(80, 2))
+    np.save("x.npy", x)
+    np.save("r.npy", np.hypot(*x.T))
+    words = ["x.npy", "--target", "r.npy", "--no-stream"]
+    code, out, _ = call(capsys, "doctor", *words, "--json")
+    assert code == 0
+    assert json.loads(out)["X"] == {"shape": [80, 2], "dtype": "float64"}
+    short = ["--generators", "1", "--epochs", "1", "--views", "2"]
+    assert call(capsys, "discover", *words, *short, "-o", "runs/r")[0] == 0
+    assert call(capsys, "check", "runs/r", "x.npy", "--group", "so(2)")[0] == 0
+    code, out, err = call(capsys, "predict", "runs/r", "x.npy", "--target", "r.npy")
+    assert code == 0
+    assert len(out.splitlines()) == 81
+    assert "R2" in err
+
+
+def test_check_of_a_run_on_images_turns_images(capsys: pytest.CaptureFixture[str]) -> None:
+    save_images()
+    words = ["--action", "image", "--epochs", "1", "--views", "2"]
+    call(capsys, "discover", "tissue", *words, "-o", "runs/i")
+    code, out, err = call(capsys, "check", "runs/i", "tissue", "--group", "so(2)", "--json")
+    assert code == 0, err
+    assert json.loads(out)["samples"] == 24
 
 
 def test_finished_run_is_not_touched_by_a_second_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -626,6 +688,73 @@ def test_reproduce_notices_a_place_it_cannot_write_before_it_trains(
     assert "cannot write to afile" in err
     assert "seeds 0" not in err
     assert Path("afile").read_text() == "mine"
+
+
+_PRINTS = """
+import sys
+from lieaugmenter.cli.answers import answer
+from lieaugmenter.cli.program import app, main
+
+@app.command
+def fill(lines: int, *, mistake: bool = False, json: bool = False) -> int:
+    if mistake:
+        raise ValueError("bad input " * lines)
+    many = [f"line {number}" for number in range(lines)]
+    answer({"lines": many}, as_json=json, text="\\n".join(many))
+    return 0
+
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+@pytest.mark.parametrize(
+    ("lines", "how"),
+    [
+        ("3", ["--json"]),
+        ("100000", ["--json"]),
+        ("100000", []),
+        ("3", ["--json", "--mistake"]),
+    ],
+)
+def test_output_that_nobody_reads_to_its_end_is_no_error(lines: str, how: list[str]) -> None:
+    """Less than fits into a buffer is written when the program ends, more while it runs."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", _PRINTS, "fill", lines, *how]
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+    done = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=buffered
+    )
+    os.close(writer)
+    assert done.returncode == 141
+    if "--mistake" in how:
+        assert done.stderr == f"lieaugmenter: {'bad input ' * int(lines)}\n"
+    else:
+        assert done.stderr == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+def test_errors_that_nobody_reads_are_no_error_either() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", _PRINTS, "fill", "3", "--mistake"]
+    done = subprocess.run(command, stdout=writer, stderr=writer, check=False)
+    os.close(writer)
+    assert done.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_output_that_finds_no_room_is_told_in_one_message() -> None:
+    command = [sys.executable, "-c", _PRINTS, "fill", "3", "--json"]
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=buffered
+        )
+    assert done.returncode == 2
+    assert "the result cannot be written" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_command_line_starts_without_loading_what_it_may_not_need() -> None:

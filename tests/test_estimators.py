@@ -65,7 +65,7 @@ def test_a_table_that_may_not_be_written_to_gives_no_warning() -> None:
     frame = pd.DataFrame(x, columns=["px", "py"])
     x.flags.writeable = False
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         for table in (frame, x, x[::-1]):
             model = SymmetryRegressor(epochs=1, **QUICK).fit(table, y)
             assert model.augment(table).shape == (100, 2, 2)
@@ -500,6 +500,24 @@ def counted(*shape: int) -> np.ndarray:
         ({"action": "rotation"}, counted(5, 2), np.ones(5), "choose from affine, fourvector"),
         ({"sampler": "unifrom"}, counted(5, 2), np.ones(5), "integer-grid, learnable, normal"),
         ({"validation": 1.5}, counted(5, 2), np.ones(5), "a fraction between 0 and 1"),
+        (
+            {"validation": (counted(5, 2), np.ones(5))},
+            counted(5, 2),
+            np.ones(5),
+            "^validation=.{,60}: give a fraction between 0 and 1, the share of the samples of X",
+        ),
+        ({"batch_size": 0}, counted(5, 2), np.ones(5), "batch_size=0: a step needs at least one"),
+        ({"batch_size": -5}, counted(5, 2), np.ones(5), "batch_size=-5: a step needs at least one"),
+        ({"hidden": 16}, counted(5, 2), np.ones(5), r"hidden=16: .* such as hidden=\(128, 128\)"),
+        ({"hidden": (16, 0)}, counted(5, 2), np.ones(5), "whole numbers of at least 1"),
+        ({"lr": "fast"}, counted(5, 2), np.ones(5), "lr='fast': give a number above 0"),
+        ({"lr": float("nan")}, counted(5, 2), np.ones(5), "lr=nan: give a number above 0"),
+        (
+            {"output": "vector", "action": "points"},
+            counted(5, 10),
+            np.ones((5, 2)),
+            "A row of a table is one point or vector of all its 10 columns; several points need X",
+        ),
         ({}, np.full((5, 2), np.nan), np.ones(5), r"10 non-finite values \(NaN or inf\)"),
         ({}, counted(5, 2), np.full(5, np.inf), "y has 5 non-finite"),
         ({}, 1e39 * counted(5, 2), np.ones(5), "X has 9 non-finite values .* beyond 3.4e38"),
@@ -512,6 +530,53 @@ def test_each_mistake_gets_its_message(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         SymmetryRegressor(epochs=1, random_state=0, **parameters).fit(x, y)
+
+
+def test_one_column_that_moves_stays_a_column() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 1))
+    line = SymmetryRegressor(output="same", epochs=1, **QUICK).fit(x, 2 * x)
+    assert line.predict(x).shape == (200, 1)
+    points = np.random.default_rng(0).normal(size=(200, 3, 1))
+    spring = SymmetryRegressor(action="affine", output="vector", epochs=1, **QUICK)
+    spring.fit(points, points[:, 0] - points[:, 1])
+    assert spring.predict(points).shape == (200, 1)
+
+
+def test_settings_are_checked_before_a_stream_is_divided() -> None:
+    x, y = radial(60)
+    pairs = TensorDataset(torch.from_numpy(x).float(), torch.from_numpy(y).float())
+    wrong: Any = (x, y)
+    with pytest.raises(ValueError, match="give a fraction between 0 and 1"):
+        SymmetryRegressor(epochs=1, validation=wrong, **QUICK).fit(pairs)
+
+
+def test_a_number_of_views_below_zero_is_refused(fitted: SymmetryRegressor) -> None:
+    with pytest.raises(ValueError, match="views=-1: give how many elements to average over"):
+        fitted.predict(radial(5)[0], views=-1)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["a", "b", None, "a"] * 5, dtype=object),
+        np.array(["a", "b", np.nan, "a"] * 5, dtype=object),
+        pd.Series(["a", "b", pd.NA, "a"] * 5, dtype="string"),
+        np.array([0.0, 1.0, np.nan, 0.0] * 5),
+    ],
+    ids=["none", "nan among words", "pandas", "nan among numbers"],
+)
+def test_labels_that_are_missing_are_counted(labels: Any) -> None:
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(ValueError, match=r"y lacks 5 of 20 labels \(None or NaN\), .* in row 2,"):
+        SymmetryClassifier(epochs=1, **QUICK).fit(x, labels)
+
+
+def test_logarithms_of_probabilities_are_those_of_the_probabilities() -> None:
+    x, y = radial(100)
+    model = SymmetryClassifier(epochs=1, **QUICK).fit(x, y > 1)
+    logarithms = model.predict_log_proba(x)
+    assert np.allclose(np.exp(logarithms), model.predict_proba(x))
+    assert np.allclose(model.predict_log_proba(x, views=0), np.log(model.predict_proba(x, views=0)))
 
 
 def test_classifier_refuses_numbers_and_moving_labels() -> None:

@@ -108,14 +108,14 @@ def test_columns_that_are_dropped_need_not_hold_numbers(tmp_path: Path) -> None:
     for path in save_gas(tmp_path):
         with pytest.raises(DataError, match="--drop 'gas'"):
             read_data(path, "P")
-        table = read_data(path, "P", drop=["", "gas"])
+        table = read_data(path, "P", drop=["column 0", "gas"])
         assert table.feature_names == ["T", "V"]
         assert table.y.tolist() == [5, 6]
 
 
 def test_streams_choose_the_same_columns(tmp_path: Path) -> None:
     path = save_gas(tmp_path)[1]
-    for chosen in ({"features": ["V", "T"]}, {"drop": ["", "gas"]}):
+    for chosen in ({"features": ["V", "column 0"]}, {"drop": ["column 0", "gas"]}):
         stream, table = stream_data(path, "P", **chosen), read_data(path, "P", **chosen)
         assert stream.feature_names == table.feature_names
         assert next(stream.pieces())[0].tolist() == table.x.tolist()
@@ -124,11 +124,12 @@ def test_streams_choose_the_same_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"features": ["T", "volume"]}, "no column 'volume'; the file has , gas, T, V, P"),
+        ({"features": ["T", "volume"]}, "no column 'volume'; the file has column 0, gas, T, V, P"),
         ({"drop": ["name"]}, "no column 'name'"),
         ({"drop": ["gas", "gas"]}, "name every column once"),
         ({"features": ["T"], "drop": ["gas"]}, "not both"),
-        ({"features": ["P"]}, "no column is left"),
+        ({"drop": ["column 0", "gas", "T", "V"]}, "no column is left"),
+        ({"features": ["T", "P"]}, "'P' is the target and among the features"),
     ],
 )
 def test_columns_that_cannot_be_chosen_get_their_message(
@@ -137,6 +138,53 @@ def test_columns_that_cannot_be_chosen_get_their_message(
     for path in save_gas(tmp_path):
         with pytest.raises(DataError, match=message):
             read_data(path, "P", **chosen)
+
+
+def test_columns_without_a_name_are_called_by_their_place(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text(",a,y,\n0,1,2,3\n1,4,5,6\n")
+    table = read_data(tmp_path / "d.csv")
+    assert table.feature_names == ["column 0", "a", "column 3"]
+    (chosen,) = read_data(tmp_path / "d.csv", features=["column 3"]).x.T.tolist()
+    assert chosen == [3, 6]
+    (tmp_path / "e.csv").write_text(",column 0,y\n0,1,2\n")
+    with pytest.raises(DataError, match="column 'column 0' appears more than once"):
+        read_data(tmp_path / "e.csv")
+
+
+def test_npy_read_whole_gives_what_its_stream_gives(
+    tmp_path: Path, table: dict[str, np.ndarray]
+) -> None:
+    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(x, table["X"].astype(np.float32))
+    np.save(y, table["y"].astype(np.float32))
+    whole, stream = read_data(x, str(y)), stream_data(x, str(y))
+    inputs, targets = next(stream.pieces())
+    assert whole.x.tolist() == inputs.tolist()
+    assert whole.y.tolist() == targets.tolist()
+    assert whole.feature_names == stream.feature_names
+    assert read_data(x, None).y.shape == (20, 0)
+
+
+def test_npy_that_cannot_be_read_whole_gets_its_message(tmp_path: Path) -> None:
+    good, objects = tmp_path / "x.npy", np.empty(1, dtype=object)
+    np.save(good, np.ones((10, 3)))
+    objects[0] = RunsCode()
+    np.save(tmp_path / "evil.npy", objects, allow_pickle=True)
+    (tmp_path / "cut.npy").write_bytes(good.read_bytes()[:-8])
+    np.save(tmp_path / "short.npy", np.ones(9))
+    np.save(tmp_path / "complex.npy", np.ones((10, 3), complex))
+
+    def refused(name: str, target: str | None, message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            read_data(tmp_path / name, target)
+
+    refused("x.npy", "y", r"the targets must be another one: --target y\.npy")
+    refused("x.npy", str(tmp_path / "none.npy"), r"none\.npy: no such file")
+    refused("x.npy", str(tmp_path / "short.npy"), "X has 10 rows, .* has 9")
+    refused("evil.npy", None, r"not a readable \.npy file \(an array of Python objects\)")
+    refused("cut.npy", None, "an array of 240 bytes by its header, 232 are there")
+    refused("short.npy", None, r"X has shape \(9,\)")
+    refused("complex.npy", None, "X has dtype complex128")
 
 
 def test_columns_without_names_are_not_chosen(tmp_path: Path, table: dict[str, np.ndarray]) -> None:
@@ -177,7 +225,11 @@ def test_pickled_npz_is_refused_and_runs_nothing(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("none.npz", None, "no such file"),
-        ("d.xlsx", b"", r"unknown kind of file '.xlsx'; choose from .csv, .npz, .parquet"),
+        (
+            "d.xlsx",
+            b"",
+            r"'.xlsx'; choose from .csv, .npy, .npz, .parquet, .tsv, and .* .tar, .zip or a folder",
+        ),
         ("d.npz", b"PK\x03\x04 and then nothing", r"not a readable .npz"),
         ("d.parquet", b"PAR1 truncated", r"not a readable .parquet"),
         ("d.csv", b"", "no header line"),

@@ -15,6 +15,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from lieaugmenter import (
@@ -286,6 +287,23 @@ def test_predict_names_the_numbers_of_an_output_by_their_place(
     _, out, _ = call(capsys, "predict", "r", "d.npz")
     names = ["prediction_0_0", "prediction_0_1", "prediction_1_0", "prediction_1_1"]
     assert out.splitlines()[0].split(",") == names
+
+
+def test_images_are_resized_as_the_run_was_told(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    for name, level in (("dark", 40), ("light", 200)):
+        (folder / "tiles" / name).mkdir(parents=True)
+        for i in range(12):
+            noise = np.random.default_rng(i).integers(0, 40, (12, 12), dtype=np.uint8)
+            Image.fromarray(noise + np.uint8(level)).save(folder / "tiles" / name / f"{i}.png")
+    words = ["--action", "image", "--size", "8", "--epochs", "1", "--generators", "1"]
+    assert call(capsys, "discover", "tiles", *words, "-o", "run")[0] == 0
+    code, _, err = call(capsys, "predict", "run", "tiles", "-o", "p.csv")
+    assert code == 0
+    # Class folders say what is right.
+    assert "accuracy" in err
+    assert Path("p.csv").read_text().startswith("prediction,p(dark),p(light)")
 
 
 @pytest.mark.usefixtures("table")

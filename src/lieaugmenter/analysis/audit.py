@@ -438,6 +438,10 @@ class _Measured:
         return float((self.random_residuals.mean(0) / moved).mean())
 
 
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
+
+
 def _measure(
     model: Callable[[Batch], Tensor],
     x: Batch,
@@ -445,12 +449,14 @@ def _measure(
     action: Action,
     output: Action,
     seed: int,
+    moves_output: Callable[[Tensor], Tensor] = _as_it_is,
 ) -> _Measured:
     rng = torch.Generator().manual_seed(seed)
     random = torch.randn(_RANDOM_DIRECTIONS, *generators.shape[1:], generator=rng)
     # As likely along every coordinate, in units of its spread.
     random = in_spreads((random * action.mask).to(generators), 1 / action.spread(x))
-    residuals, paths = _squares(model, x, [*generators, *random], action, output)
+    along = [*generators, *random]
+    residuals, paths = _squares(model, x, along, action, output, moves_output)
     c = len(generators)
     return _Measured(
         generators, random, residuals[:, :c], paths[:, :c], residuals[:, c:], paths[:, c:]
@@ -463,7 +469,7 @@ def _squares(
     generators: Sequence[Tensor],
     action: Action,
     output: Action,
-    moves_output: Callable[[Tensor], Tensor] = lambda generator: generator,
+    moves_output: Callable[[Tensor], Tensor] = _as_it_is,
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
     """‖J_f(x)·(Lx) - L'f(x)‖² and ‖Lx‖² of each sample and L, with L' = L unless told.
 
@@ -615,24 +621,72 @@ def _hint(
         return None
     rng = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(batch_size(x), generator=rng)[:_CURVE_SAMPLES]
-    x = map_tensors(lambda t: t[chosen.to(t.device)], x)
+    few = map_tensors(lambda t: t[chosen.to(t.device)], x)
     found = [
-        (_left(residuals, paths, measured), words)
-        for words, residuals, paths in _conventions(model, x, measured, action, output)
-        # Where the inputs are turned round, the model may give anything.
-        if bool(residuals.isfinite().all())
+        (convention.left(few, action, measured), convention)
+        for convention in _conventions(model, few, measured, action, output)
     ]
-    left, words = min(found, default=(math.inf, ""))
-    if left > _EXPLAINED * defect:
+    left, best = min(found, key=lambda pair: pair[0], default=(math.inf, None))
+    if best is None or left > _EXPLAINED * defect:
         return None
-    return f"{words}: the largest defect is then {left:.2g} instead of {defect:.2g}."
+    then = best.defect(x, action, seed)
+    if then > _EXPLAINED * defect:
+        return None
+    return f"{best.words}: the largest defect is then {then:.2g} instead of {defect:.2g}."
 
 
-def _left(residuals: Tensor, paths: Tensor, measured: _Measured) -> float:
-    """The largest defect under another convention, of the generators that move samples."""
-    active = torch.tensor(measured.active)
-    squares = residuals.mean(0)[active] / paths.mean(0)[active].clamp_min(1e-30)
-    return math.sqrt(float(squares.max()) / measured.reference)
+@dataclass(frozen=True, eq=False)
+class _Convention:
+    """Another convention: words for it, and what is to be measured where it holds.
+
+    `moves_output` makes of a generator the one that moves outputs, `of_samples` of samples those
+    that the model takes.
+    """
+
+    words: str
+    model: Callable[[Batch], Tensor]
+    generators: Float[Tensor, "c d d"]
+    output: Action
+    moves_output: Callable[[Tensor], Tensor] = _as_it_is
+    of_samples: Callable[[Batch], Batch] = _as_it_is
+
+    def left(self, x: Batch, action: Action, measured: _Measured) -> float:
+        """What is left of the largest defect, in units of what was measured: to choose by."""
+        residuals, paths = _squares(
+            self.model,
+            self.of_samples(x),
+            [*self.generators],
+            action,
+            self.output,
+            self.moves_output,
+        )
+        return _largest(residuals, paths, measured.active, measured.reference)
+
+    def defect(self, x: Batch, action: Action, seed: int) -> float:
+        """What an audit that follows the hint will say.
+
+        It compares with random generators that move outputs in the other way, too.
+        """
+        found = _measure(
+            self.model,
+            self.of_samples(x),
+            self.generators,
+            action,
+            self.output,
+            seed,
+            self.moves_output,
+        )
+        return _largest(found.residuals, found.paths, found.active, found.reference)
+
+
+def _largest(residuals: Tensor, paths: Tensor, active: list[bool], reference: float) -> float:
+    """The largest defect of the generators that move samples; infinite where it is no number.
+
+    Where the inputs are turned round, the model may give anything.
+    """
+    squares = (residuals.mean(0) / paths.mean(0).clamp_min(1e-30))[torch.tensor(active)]
+    largest = math.sqrt(float(squares.max()) / reference) if reference > 0 else math.inf
+    return math.inf if math.isnan(largest) else largest
 
 
 def _conventions(
@@ -641,8 +695,8 @@ def _conventions(
     measured: _Measured,
     action: Action,
     output: Action,
-) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """The usual other conventions that apply: words, squared residuals and displacements."""
+) -> Iterator[_Convention]:
+    """The usual other conventions that apply."""
     generators, mask = measured.generators, action.mask.to(measured.generators)
     tried = [generators]
 
@@ -656,7 +710,7 @@ def _conventions(
     if not isinstance(output, InvariantAction):
         for words, change in _OUTPUT_CONVENTIONS:
             if is_new(torch.stack([change(generator) for generator in generators])):
-                yield words, *_squares(model, x, [*generators], action, output, change)
+                yield _Convention(words, model, generators, output, moves_output=change)
     transposed = generators.mT
     mirrored = any(torch.allclose(transposed, sign * generators) for sign in (1, -1))
     if not mirrored and not bool((transposed * (1 - mask)).any()):
@@ -664,30 +718,31 @@ def _conventions(
             "the model respects the transposed generators: matrices act on columns here, g x, and "
             "the generators seem to be written for rows, x g"
         )
-        yield words, *_squares(model, x, [*transposed], action, output)
+        yield _Convention(words, model, transposed, output)
     if isinstance(x, Tensor) and x.ndim == 3 and x.shape[1] == x.shape[2]:
         words = (
             "the model takes the other axis of its inputs for coordinates: (N, d, n) instead of "
             "(N, n, d)"
         )
-        yield words, *_squares(lambda z: model(z.mT), x.mT, [*generators], action, output)
+        yield _Convention(
+            words, lambda z: model(z.mT), generators, output, of_samples=lambda x: x.mT
+        )
     few = map_tensors(lambda t: t[:2], x)
     shape = model(few).shape
     points = isinstance(action, AffineAction) and shape[-1] == action.space_dim
     if points and not isinstance(output, DisplacementAction):
         words = "the model's outputs turn with its inputs but are not translated: they are 'vector'"
-        vectors = DisplacementAction(action.space_dim)
-        yield words, *_squares(model, x, [*generators], action, vectors)
+        yield _Convention(words, model, generators, DisplacementAction(action.space_dim))
     if isinstance(output, InvariantAction):
         if isinstance(x, Tensor) and shape == few.shape:
             words = "the model's outputs move with its inputs: they are not invariant but 'same'"
-            yield words, *_squares(model, x, [*generators], action, action)
+            yield _Convention(words, model, generators, action)
     elif len(shape) == 3 and shape[1] == shape[2]:
         words = (
             "the model's outputs move along their other axis: they are (N, d, n) instead of "
             "(N, n, d)"
         )
-        yield words, *_squares(lambda z: model(z).mT, x, [*generators], action, output)
+        yield _Convention(words, lambda z: model(z).mT, generators, output)
 
 
 _OUTPUT_CONVENTIONS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (

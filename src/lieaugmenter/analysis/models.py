@@ -36,14 +36,17 @@ def load_model(source: str) -> Callable[[Batch], Tensor]:
     ----------
     source
         A TorchScript file; a run folder, of which the network is taken as it predicts directly, in
-        the units of the data, and log-probabilities of a classifier; or ``file.py:name`` or
-        ``package.module:name``, which runs that code.
+        the units of the data and single precision, and log-probabilities of a classifier; or
+        ``file.py:name`` or ``package.module:name``, which runs that code.
 
     Raises
     ------
     ModelError
         For anything else. Pickled modules are refused, and so are .pt2 files, which torch reads by
-        unpickling: load them in code of your own, and give that.
+        unpickling: load them in code of your own, and give that. Also when the model of a run is
+        called on samples that are not such as it was fitted on.
+    RunError
+        For a run folder that is damaged or not finished.
     """
     path = Path(source)
     if path.is_dir():
@@ -142,13 +145,27 @@ def _of_run(path: Path) -> Callable[[Batch], Tensor]:
     trained = network_of_run(path)
     network, x_scale = trained.network, trained.x_scale
 
-    def predict(x: Tensor) -> Tensor:
-        values = network(x / x_scale)
+    def predict(x: Batch) -> Tensor:
+        _refuse_other_samples(path, x, trained.sample_shape)
+        values = network(x.float() / x_scale)
         if trained.classes:
             return values.log_softmax(-1)
         return values * trained.y_scale + trained.y_shift
 
     return predict
+
+
+def _refuse_other_samples(path: Path, x: Any, shape: tuple[int, ...]) -> None:
+    if isinstance(x, Tensor) and tuple(x.shape[1:]) == shape and not x.is_complex():
+        return
+    found = f"a {type(x).__name__}"
+    if isinstance(x, Tensor):
+        found = f"{x.dtype} of shape {tuple(x.shape)}"
+    wanted = ", ".join(["N", *map(str, shape)])
+    raise ModelError(
+        f"{path} was fitted on samples of shape {shape}, and takes a tensor ({wanted}) of real "
+        f"numbers; found {found}. An array becomes a tensor by torch.from_numpy(x)"
+    )
 
 
 @dataclass(frozen=True)
@@ -183,9 +200,10 @@ def network_of_run(path: Path) -> TrainedNetwork:
     Raises
     ------
     RunError
-        If it is none, or has a network of the user's own.
+        If it is none or not finished, or has a network of the user's own.
     """
     run = RunFolder.open(path)
+    _refuse_unfinished(run)
     weights, scales = read_tensors(path / "network.safetensors")
     config = run.config()
     parameters, data = config.get("parameters"), config.get("data")
@@ -214,6 +232,16 @@ def network_of_run(path: Path) -> TrainedNetwork:
         tuple(data["x_shape"][1:]),
         scales,
     )
+
+
+def _refuse_unfinished(run: RunFolder) -> None:
+    # What is only without its verdict can predict.
+    if run.finished or (run.path / "network.safetensors").exists():
+        return
+    first = "fit(X, y, resume=True) in Python, with the same settings"
+    if (run.path / "command.json").exists():
+        first = f"lieaugmenter resume {run.path}"
+    raise RunError(f"{run.path} is not finished; first: {first}")
 
 
 def _network_of(

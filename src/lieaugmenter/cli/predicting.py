@@ -99,8 +99,8 @@ def predict(
     run
         The run folder.
     data
-        Samples: an .npz with X, a .csv, .tsv or .parquet table, or class folders of images. Of a
-        table, the columns that the run was fitted on are used, whatever else it has.
+        Samples: an .npz or .npy with X, a .csv, .tsv or .parquet table, or class folders of images.
+        Of a table, the columns that the run was fitted on are used, whatever else it has.
     target
         Where the data hold what is to be predicted: how good the predictions are is told, too.
     out

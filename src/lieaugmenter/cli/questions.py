@@ -19,6 +19,7 @@ from lieaugmenter.cli.program import ABOVE_LIMIT, BAD_INPUT, app
 from lieaugmenter.cli.reading import (
     chosen_columns,
     doubt_about_classes,
+    movements,
     read_samples,
     stream_of,
     task_of,
@@ -130,8 +131,8 @@ def check(
     target: str | None = None,
     features: Features = None,
     drop: Drop = None,
-    action: Action = "vector",
-    output: Output = "invariant",
+    action: Action | None = None,
+    output: Output | None = None,
     worst: int = 5,
     fail_above: float | None = None,
     seed: int = 0,
@@ -145,7 +146,7 @@ def check(
     model
         A TorchScript file, a run folder, or file.py:name, which runs that file.
     data
-        Samples: an .npz with X, a .csv, .tsv or .parquet table, or class folders of images.
+        Samples: an .npz or .npy with X, a .csv, .tsv or .parquet table, or class folders of images.
     group
         Such as "so(3)", "se(3)" or "so(1,3)"; or a run folder, or a .json with generators.
     axes
@@ -155,9 +156,10 @@ def check(
         Columns to leave out. Without it all columns are inputs; of a run, those that it was fitted
         on.
     action
-        How elements move X.
+        How elements move X. Unless given, as a run was told; as vectors for any other model.
     output
-        How the model's outputs move: not at all, the same as X, or as vectors of the space.
+        How the model's outputs move: not at all, the same as X, or as vectors of the space. Unless
+        given, as a run was told; not at all for any other model.
     worst
         How many of the worst samples to list.
     fail_above
@@ -166,17 +168,19 @@ def check(
         Of the random generators that it is compared with, and of the bootstrap.
     """
     run = Path(model) if Path(model).is_dir() else None
+    loaded = load_model(model)
     table = read_samples(data, target, chosen_columns(features, drop), run=run, size=size)
     trouble = non_finite_message(table.x, table.feature_names if table.x.ndim == 2 else None)
     if trouble:
         raise DataError(f"{data}: {trouble}")
-    moves = make_action(action, table.x.shape[-1])
+    inputs, outputs = movements(run, action, output)
+    moves = make_action(inputs, table.x.shape[-1])
     found = audit(
-        load_model(model),
+        loaded,
         torch.from_numpy(np.ascontiguousarray(table.x)).float(),
         group=group,
         action=moves,
-        output=make_output(output, moves),
+        output=make_output(outputs, moves),
         axes=None if axes is None else [_axis(word, table.feature_names) for word in axes],
         worst=worst,
         seed=seed,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 import numpy as np
 
-from lieaugmenter.data.files import DataError, Table, read_data
+from lieaugmenter.cli.options import Action, Output
+from lieaugmenter.data.files import DataError, Table, holds_images, read_data
 from lieaugmenter.data.streaming import STREAMED, FileStream, is_large, stream_data
-from lieaugmenter.runs import RunFolder, fits
+from lieaugmenter.runs import RunError, RunFolder, fits, in_short, read_json
 
 # More whole numbers than this may be quantities as well as labels: the user is asked.
 _MOST_CLASSES = 30
@@ -75,7 +77,8 @@ def read_samples(
         The data, as the commands take them.
     run
         The folder of the model, if it is one of ours: unless told otherwise, its inputs are the
-        columns that it was fitted on, whatever else a table has.
+        columns that it was fitted on, whatever else a table has, and images are of the size that
+        it was told.
 
     Raises
     ------
@@ -86,6 +89,8 @@ def read_samples(
     names = _entry(config, "parameters", "feature_names")
     if not any(columns.values()) and path.suffix.lower() in _TABLES and fits(names, list[str]):
         columns = {"features": names, "drop": None}
+    if size is None and run is not None and holds_images(path):
+        size = _size_told(run)
     table = read_data(path, target, size=size, **columns)
     shape = _entry(config, "data", "x_shape")
     if table.x.ndim == 2 and fits(shape, list[int]) and shape[1:] != [table.x.shape[1]]:
@@ -95,6 +100,48 @@ def read_samples(
             f"--features"
         )
     return table
+
+
+def _size_told(run: Path) -> int | None:
+    """The --size of the command that made a run, if there was one."""
+    command = run / "command.json"
+    told = read_json(command) if command.is_file() else {}
+    size = told.get("size") if isinstance(told, dict) else None
+    return size if fits(size, int) else None
+
+
+def movements(run: Path | None, action: str | None, output: str | None) -> tuple[str, str]:
+    """How elements move the inputs and outputs of a model, in words: as told, or as its run was.
+
+    Parameters
+    ----------
+    run
+        The folder of the model, if it is one of ours; of another, vectors move and outputs do not.
+    action, output
+        What was told.
+
+    Raises
+    ------
+    RunError
+        If it was not told, and the run has an action of the user's own.
+    """
+    if run is None:
+        return action or "vector", output or "invariant"
+    config = RunFolder.open(run).config()
+    return (
+        action or _word_of_run(run, config, "action", get_args(Action)),
+        output or _word_of_run(run, config, "output", get_args(Output)),
+    )
+
+
+def _word_of_run(run: Path, config: dict[str, Any], name: str, known: Sequence[str]) -> str:
+    word = _entry(config, "parameters", name)
+    if word not in known:
+        raise RunError(
+            f"{run}: its {name} is one of your own ({in_short(word, 60)}), which a run folder does "
+            f"not hold. If it moves these samples like {', '.join(known)}, say which: --{name}"
+        )
+    return word
 
 
 def _entry(config: dict[str, Any], part: str, name: str) -> Any:

@@ -94,6 +94,12 @@ class Columns:
                 raise DataError(f"{path}: {enumerated(wanted)}: name every column once")
         if self.features is not None and self.drop is not None:
             raise DataError(f"{path}: give the features to use, or the columns to drop, not both")
+        both = next((name for name in self.features or [] if name in targets), None)
+        if both is not None:
+            raise DataError(
+                f"{path}: {_cut(both)!r} is the target and among the features, from which it could "
+                f"be read off. Leave it out of --features"
+            )
         others = {*targets, *(self.drop or [])}
         chosen = names if self.features is None else self.features
         features = [name for name in chosen if name not in others]
@@ -114,6 +120,11 @@ class Columns:
             )
 
 
+def holds_images(path: Path) -> bool:
+    """Whether a path is read as class folders of images: a folder, or an archive of one."""
+    return path.is_dir() or path.suffix.lower() in _IMAGE_ARCHIVES
+
+
 def read_data(
     path: str | Path,
     target: str | None = "y",
@@ -127,15 +138,16 @@ def read_data(
     Parameters
     ----------
     path
-        An .npz with an array `X` and one named by `target`; a .csv, .tsv or .parquet table with
-        one row a sample, in which `target` names the target column or several, separated by commas;
-        or a folder, .zip or .tar of class folders of images, which are read as bytes (N, C, H, W)
-        with the names of the folders as targets. The cells of a .csv are separated by commas,
-        semicolons or tabs, whichever its header has most of; lines before the header that begin
-        with # are comments.
+        An .npz with an array `X` and one named by `target`; an .npy with `X`, for which `target` is
+        the path of another, with the targets; a .csv, .tsv or .parquet table with one row a sample,
+        in which `target` names the target column or several, separated by commas; or a folder, .zip
+        or .tar of class folders of images, which are read as bytes (N, C, H, W) with the names of
+        the folders as targets. The cells of a .csv are separated by commas, semicolons or tabs,
+        whichever its header has most of; lines before the header that begin with # are comments.
+        A column without a name is called by its place, ``"column 0"``.
     target
         Name of the target; class folders need none. None reads inputs alone: all columns of a
-        table, the X of an .npz; the targets are then without columns, (N, 0).
+        table, the X of an .npz or .npy; the targets are then without columns, (N, 0).
     size
         Side in pixels to resize images to; without it they must be of one size.
     features, drop
@@ -149,7 +161,7 @@ def read_data(
     path = Path(path)
     suffix = path.suffix.lower()
     columns = Columns(target, features, drop)
-    if path.is_dir() or suffix in _IMAGE_ARCHIVES:
+    if holds_images(path):
         columns.refuse(path)
         return _read_class_folders(path, size)
     if not path.is_file():
@@ -157,15 +169,16 @@ def read_data(
     if size is not None:
         raise DataError(f"{path}: a size is for folders and archives of images, not for arrays")
     readers = {
-        ".npz": _read_npz,
         ".csv": _read_csv,
-        ".tsv": _read_csv,
+        ".npy": _read_npy,
+        ".npz": _read_npz,
         ".parquet": _read_parquet,
+        ".tsv": _read_csv,
     }
     if suffix not in readers:
         raise DataError(
-            f"{path}: unknown kind of file {path.suffix!r}; choose from .csv, .npz, .parquet, "
-            f".tsv, and for class folders of images .tar, .zip or a folder"
+            f"{path}: unknown kind of file {path.suffix!r}; choose from {', '.join(readers)}, and "
+            f"for class folders of images {', '.join(_IMAGE_ARCHIVES)} or a folder"
         )
     table = readers[suffix](path, columns)
     if len(table.x) != len(table.y):
@@ -300,7 +313,55 @@ def _read_npz(path: Path, columns: Columns) -> Table:
     hint = ". An .npz needs X and the target (name it with --target)"
     arrays = read_arrays(path, ("X",) if target is None else ("X", target), hint)
     x = arrays["X"]
-    y = _no_targets(x) if target is None else arrays[target]
+    return _table_of_arrays(path, x, None if target is None else arrays[target], target)
+
+
+def _read_npy(path: Path, columns: Columns) -> Table:
+    columns.refuse(path)
+    target = columns.target
+    y = None if target is None else _array_of_npy(npy_of_targets(target))
+    return _table_of_arrays(path, _array_of_npy(path), y, target)
+
+
+def npy_of_targets(target: str | Path) -> Path:
+    """The .npy with the targets of one with inputs.
+
+    Parameters
+    ----------
+    target
+        Its path, as a user gives it.
+
+    Raises
+    ------
+    DataError
+        If that is no .npy, or is not there.
+    """
+    path = Path(target)
+    if path.suffix.lower() != ".npy":
+        raise DataError(
+            f"{path}: the inputs are an .npy, so the targets must be another one: --target y.npy"
+        )
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    return path
+
+
+def _array_of_npy(path: Path) -> np.ndarray:
+    size = path.stat().st_size
+    check_unpacked(path, size, size)
+    try:
+        with path.open("rb") as file:
+            check_npy(file, size)
+            file.seek(0)
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:
+        # Damaged headers raise anything, from OverflowError to tokenize.TokenError.
+        raise DataError(f"{path}: not a readable .npy file ({in_short(error)})") from None
+
+
+def _table_of_arrays(path: Path, x: np.ndarray, y: np.ndarray | None, target: str | None) -> Table:
+    """Arrays of numbers as a table, or a `DataError`; targets may be words."""
+    y = _no_targets(x) if y is None else y
     for name, array in (("X", x), (target, y)):
         if array.dtype.kind not in "biufUS" or (name == "X" and array.dtype.kind in "US"):
             raise DataError(f"{path}: {name} has dtype {array.dtype}; numbers are needed")
@@ -346,8 +407,7 @@ def _cells(path: Path, lines: Iterator[str]) -> tuple[list[str], list[list[str]]
         before += 1
     separator = "\t" if path.suffix.lower() == ".tsv" else _separator_of(first)
     rows = csv.reader(chain([first], lines), delimiter=separator, strict=True)
-    header = [name.strip() for name in next(rows, [])]
-    _check_header(path, header)
+    header = _checked_names(path, [name.strip() for name in next(rows, [])])
     _check_that_it_names_columns(path, header)
     cells: list[list[str]] = []
     for row in rows:
@@ -407,10 +467,11 @@ def _read_parquet(path: Path, columns: Columns) -> Table:
             "reading .parquet needs pyarrow: pip install 'lieaugmenter[parquet]'"
         ) from None
     try:
-        names = [str(name) for name in parquet.read_schema(path).names]
-        _check_header(path, names)
-        targets, features = columns.split(path, names)
-        used = _parquet_columns(path, [*features, *targets], pa, parquet)
+        stored = names_in_parquet(path, parquet.read_schema(path))
+        targets, features = columns.split(path, list(stored))
+        wanted = {name: stored[name] for name in (*features, *targets)}
+        found = _parquet_columns(path, list(wanted.values()), pa, parquet)
+        used = {name: found[inside] for name, inside in wanted.items()}
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         if isinstance(error, DataError):
             raise
@@ -485,12 +546,40 @@ def plain_column(column: Any) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _check_header(path: Path, header: list[str]) -> None:
+def names_in_parquet(path: Path, schema: Any) -> dict[str, str]:
+    """What the columns of a Parquet table are called here, and in the file, in their order.
+
+    Parameters
+    ----------
+    path
+        The file.
+    schema
+        Of Arrow.
+
+    Raises
+    ------
+    DataError
+        If there are no columns, too many, or two of one name.
+    """
+    inside = [str(name) for name in schema.names]
+    # By such names they are read, so that two without one cannot be told apart.
+    _refuse_repeated(path, inside)
+    return dict(zip(_checked_names(path, inside), inside, strict=True))
+
+
+def _checked_names(path: Path, header: list[str]) -> list[str]:
+    """The names of a table's columns, by its place for one that has none, as pandas' index."""
     if not header or all(not name for name in header):
         raise DataError(f"{path}: no header line with column names")
     if len(header) > _MOST_COLUMNS:
         raise DataError(f"{path}: has {len(header)} columns; at most {_MOST_COLUMNS} are read")
-    repeated = sorted(name for name, count in Counter(header).items() if count > 1)
+    names = [name or f"column {place}" for place, name in enumerate(header)]
+    _refuse_repeated(path, names)
+    return names
+
+
+def _refuse_repeated(path: Path, names: list[str]) -> None:
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise DataError(f"{path}: column {_cut(repeated[0])!r} appears more than once")
 

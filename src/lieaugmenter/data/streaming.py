@@ -16,7 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lieaugmenter.data.files import Columns, DataError, kind_of_column, plain_column
+from lieaugmenter.data.files import (
+    Columns,
+    DataError,
+    kind_of_column,
+    names_in_parquet,
+    npy_of_targets,
+    plain_column,
+)
 from lieaugmenter.learning.streams import Piece, Stream
 
 # Rows of an .npy that are read at once, in number and in memory.
@@ -140,7 +147,7 @@ def stream_data(
 def is_large(path: Path) -> bool:
     """Whether a file is to be read piece by piece unless told otherwise: more than 1 GiB unpacked.
 
-    An .npy always is, for there is no other reader of it.
+    An .npy always is: it costs nothing, for any row of it can be read without the others.
     """
     if path.suffix.lower() == ".npy":
         return True
@@ -172,18 +179,17 @@ class ParquetStream(FileStream):
                 f"{path}: a row group unpacks to {largest / 2**30:.1f} GiB, and a row group is "
                 f"read whole. Write the file with smaller ones (row_group_size=10_000, say)"
             )
-        names = list(schema.names)
-        if len(set(names)) < len(names):
-            raise DataError(f"{path}: a column name appears more than once")
-        self.targets, self.feature_names = columns.split(path, names)
+        self.stored = names_in_parquet(path, schema)
+        self.targets, self.feature_names = columns.split(path, list(self.stored))
         used = (*self.feature_names, *self.targets)
-        kinds = {name: kind_of_column(schema.field(name).type) for name in used}
+        types = {name: schema.field(self.stored[name]).type for name in used}
+        kinds = {name: kind_of_column(arrow_type) for name, arrow_type in types.items()}
         words = kinds[self.targets[0]] == "words" and len(self.targets) == 1
         self.whole = kinds[self.targets[0]] == "whole" and len(self.targets) == 1
         for name in used:
             if kinds[name] not in ("whole", "real") and not (words and name == self.targets[0]):
                 raise DataError(
-                    f"{path}: column {name!r} holds {schema.field(name).type}, which are no "
+                    f"{path}: column {name!r} holds {types[name]}, which are no "
                     f"numbers. Encode words as numbers, or leave the column out: --drop {name!r}"
                 )
         if words:
@@ -206,15 +212,17 @@ class ParquetStream(FileStream):
 
     def _read(self, number: int, names: list[str]) -> dict[str, np.ndarray]:
         with _readable_parquet(self.path) as file:
-            table = file.read_row_group(number, columns=names, use_threads=False)
+            inside = {name: self.stored[name] for name in names}
+            table = file.read_row_group(number, columns=list(inside.values()), use_threads=False)
             for name in self.targets:
-                if table[name].null_count:
+                empty = table[inside[name]].null_count
+                if empty:
                     raise DataError(
-                        f"{self.path}: the target {name!r} is empty in {table[name].null_count} "
-                        f"rows of row group {number + 1}. Drop the rows or fill them in; "
-                        f"lieaugmenter never fills values silently"
+                        f"{self.path}: the target {name!r} is empty in {empty} rows of row group "
+                        f"{number + 1}. Drop the rows or fill them in; lieaugmenter never fills "
+                        f"values silently"
                     )
-            return {name: plain_column(table[name]) for name in names}
+            return {name: plain_column(table[inside[name]]) for name in names}
 
     def targets_of(self, number: int) -> np.ndarray:
         columns = self._read(number, self.targets)
@@ -238,7 +246,7 @@ class NpyStream(FileStream):
     """
 
     def __init__(self, path: Path, target: Path) -> None:
-        self.x, self.y = _Npy(path), _Npy(target)
+        self.x, self.y = _Npy(path), _Npy(npy_of_targets(target))
         if len(self.x.shape) < 2:
             raise DataError(
                 f"{path}: X has shape {self.x.shape}; expected one row a sample, (N, features) or "
@@ -279,13 +287,6 @@ class _Npy:
     """Shape and place of the array in an .npy file."""
 
     def __init__(self, path: Path) -> None:
-        if path.suffix.lower() != ".npy":
-            raise DataError(
-                f"{path}: the inputs are an .npy, so the targets must be another one: "
-                f"--target y.npy"
-            )
-        if not path.is_file():
-            raise DataError(f"{path}: no such file")
         try:
             found = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError, SyntaxError) as error:

@@ -6,6 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -94,9 +95,10 @@ class SymmetryEstimator(Fitted):
             raise ValueError("X is a stream of pairs (x, y), so that y must be left out")
         seed = first_seed(self, resume)
         reading = read_once(stream, seed, self.feature_names)
-        survey, held = reading.survey, reading.held_out(self.validation)
+        survey = reading.survey
         classes = self._look_at_targets(survey, getattr(stream, "labels", None))
         check_settings(self, (survey.count, *survey.sample_shape), (survey.count, *survey.y_shape))
+        held = reading.held_out(self.validation)
         # Sets what scikit-learn wants to know about X, and looks at its shape.
         self._validated_x(reading.x.numpy(), reset=True)
         self.sample_shape_ = survey.sample_shape
@@ -210,5 +212,10 @@ class SymmetryEstimator(Fitted):
 
     def _predict_values(self, X: Any, views: int | None) -> np.ndarray:
         check_is_fitted(self, "verdict_")
+        if views is not None and (not isinstance(views, Integral) or views < 0):
+            raise ValueError(
+                f"views={views!r}: give how many elements to average over, 0 for the direct "
+                f"prediction, or None for what did better on held-out data"
+            )
         x = torch.from_numpy(self._validated_x(X, reset=False)).float()
         return self.predictor_.predict(x, views=views).double().numpy()

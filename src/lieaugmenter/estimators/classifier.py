@@ -11,10 +11,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from torch import Tensor
 
-from lieaugmenter.actions import InvariantAction
 from lieaugmenter.data.checkup import Survey
 from lieaugmenter.estimators.base import SymmetryEstimator
-from lieaugmenter.estimators.inputs import check_same_length, without_column
+from lieaugmenter.estimators.inputs import (
+    check_same_length,
+    refuse_missing_labels,
+    without_column,
+)
+from lieaugmenter.estimators.settings import labels_move
 from lieaugmenter.learning.streams import as_stream
 from lieaugmenter.report.findings import Findings
 
@@ -60,7 +64,7 @@ class SymmetryClassifier(ClassifierMixin, SymmetryEstimator):
         resume, findings
             As for `SymmetryRegressor.fit`.
         """
-        if not (isinstance(self.output, InvariantAction) or self.output == "invariant"):
+        if labels_move(self):
             raise ValueError("a classifier's labels do not move: output must be 'invariant'")
         stream = as_stream(X)
         if stream is not None:
@@ -68,6 +72,7 @@ class SymmetryClassifier(ClassifierMixin, SymmetryEstimator):
         x = self._validated_x(X, reset=True)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
+        refuse_missing_labels(np.asarray(y))
         check_classification_targets(y)
         labels = without_column(np.asarray(y))
         if labels.ndim != 1:
@@ -99,6 +104,11 @@ class SymmetryClassifier(ClassifierMixin, SymmetryEstimator):
     def predict_proba(self, X: Any, views: int | None = None) -> np.ndarray:
         """Probabilities of the classes; `views` as in `SymmetryRegressor.predict`."""
         return self._predict_values(X, views)
+
+    def predict_log_proba(self, X: Any, views: int | None = None) -> np.ndarray:
+        """Logarithms of `predict_proba`; -inf where a probability is 0 in single precision."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X, views))
 
     def predict(self, X: Any, views: int | None = None) -> np.ndarray:
         """The likeliest label of each sample."""

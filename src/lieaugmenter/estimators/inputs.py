@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from lieaugmenter.actions import Action, AffineAction, ImageAction
 from lieaugmenter.data.checkup import Note, non_finite_message
-from lieaugmenter.estimators.settings import Settings
+from lieaugmenter.estimators.settings import Settings, labels_move
 from lieaugmenter.lie.basis import LARGEST_DIM, is_closed
 
 # Points that are translated with others go as far as they do, vectors nowhere.
@@ -85,8 +85,8 @@ def names_of_axes(settings: Settings, count: int) -> list[str]:
     return [f"x{i + 1}" for i in range(count)]
 
 
-def numeric_target(y: Any) -> np.ndarray:
-    """The targets of a regression, as numbers."""
+def numeric_target(settings: Settings, y: Any) -> np.ndarray:
+    """The targets of a regression, as numbers; one column that does not move is (N,)."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     target = np.asarray(y)
@@ -100,7 +100,8 @@ def numeric_target(y: Any) -> np.ndarray:
             ) from None
     if target.dtype.kind == "c":
         raise ValueError("Complex data not supported: y is complex")
-    return without_column(target).astype(np.float64)
+    # Elements move a column as they move vectors of one number.
+    return (target if labels_move(settings) else without_column(target)).astype(np.float64)
 
 
 def without_column(y: np.ndarray) -> np.ndarray:
@@ -113,6 +114,30 @@ def without_column(y: np.ndarray) -> np.ndarray:
         stacklevel=4,
     )
     return y.ravel()
+
+
+def refuse_missing_labels(labels: np.ndarray) -> None:
+    """Refuse labels that say nothing, which may stand among words as well as numbers."""
+    if labels.ndim != 1 or labels.dtype.kind not in "Of":
+        return
+    missing = [row for row, label in enumerate(labels) if _is_missing(label)]
+    if missing:
+        raise ValueError(
+            f"y lacks {len(missing)} of {len(labels)} labels (None or NaN), the first in row "
+            f"{missing[0]}, counted from 0. What is missing is no class: leave those samples out"
+        )
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether it is None, or like NaN not equal to itself, or like pandas' NA will not say.
+
+    >>> [_is_missing(label) for label in (None, float("nan"), "nan", 0)]
+    [True, True, False, False]
+    """
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def check_same_length(x: np.ndarray, y: np.ndarray) -> None:

@@ -124,7 +124,7 @@ class SymmetryRegressor(RegressorMixin, SymmetryEstimator):
         if stream is not None:
             return self._fit_stream(stream, y, resume=resume, findings=findings)
         x = self._validated_x(X, reset=True)
-        target = numeric_target(y)
+        target = numeric_target(self, y)
         check_same_length(x, target)
         message = non_finite_message(target, None, "y")
         if message:

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -14,11 +14,14 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from lieaugmenter.actions import Action
+from lieaugmenter.actions import Action, InvariantAction
 from lieaugmenter.learning import Objective
 from lieaugmenter.learning.augmenter import words_for
+from lieaugmenter.runs import in_short
 
 P = ParamSpec("P")
+# Actions on the numbers of the last axis of X, which are coordinates of one space.
+_ON_COORDINATES = ("affine", "fourvector", "points", "vector")
 
 
 def _knowing_its_names(init: Callable[P, None]) -> Callable[P, None]:
@@ -116,8 +119,20 @@ def check_settings(settings: Settings, x_shape: tuple[int, ...], y_shape: tuple[
             raise ValueError(f"{name}={value!r}: give a whole number")
     if settings.epochs is not None and settings.epochs < 1:
         raise ValueError(f"epochs={settings.epochs}: at least one is needed")
-    if not 0 < settings.validation < 1:
-        raise ValueError(f"validation={settings.validation}: give a fraction between 0 and 1")
+    if settings.batch_size < 1:
+        raise ValueError(f"batch_size={settings.batch_size}: a step needs at least one sample")
+    if not _are_widths(settings.hidden):
+        raise ValueError(
+            f"hidden={in_short(settings.hidden)}: give the widths of the hidden layers, whole "
+            f"numbers of at least 1, such as hidden=(128, 128)"
+        )
+    if not isinstance(settings.lr, Real) or not 0 < settings.lr < np.inf:
+        raise ValueError(f"lr={in_short(settings.lr)}: give a number above 0, such as 0.001")
+    if not isinstance(settings.validation, Real) or not 0 < settings.validation < 1:
+        raise ValueError(
+            f"validation={in_short(settings.validation, 40)}: give a fraction between 0 and 1, the "
+            f"share of the samples of X that is held out"
+        )
     if settings.n_seeds < 1:
         raise ValueError(f"n_seeds={settings.n_seeds}: at least one training run is needed")
     if settings.output == "same" and y_shape != x_shape:
@@ -126,6 +141,38 @@ def check_settings(settings: Settings, x_shape: tuple[int, ...], y_shape: tuple[
             f"{y_shape}. For a scalar target use output='invariant', for vectors of the space that "
             f"X lies in, such as a dipole, output='vector'"
         )
+    if settings.output == "vector" and settings.action in _ON_COORDINATES:
+        _check_vectors(x_shape, y_shape)
+
+
+def _are_widths(hidden: Any) -> bool:
+    if isinstance(hidden, str) or not isinstance(hidden, Sequence | np.ndarray):
+        return False
+    return all(isinstance(width, Integral) and int(width) >= 1 for width in hidden)
+
+
+def _check_vectors(x_shape: tuple[int, ...], y_shape: tuple[int, ...]) -> None:
+    """Refuse targets that are no vectors of the space that X lies in."""
+    d = x_shape[-1]
+    if len(y_shape) > 1 and y_shape[-1] == d:
+        return
+    meant = ""
+    if len(y_shape) == 1:
+        meant = ". For a scalar target use output='invariant'"
+    elif len(x_shape) == 2:
+        meant = (
+            f". A row of a table is one point or vector of all its {d} columns; several points "
+            f"need X of shape (N, points, coordinates), which an .npz can hold"
+        )
+    raise ValueError(
+        f"y has shape {y_shape}. output='vector' expects (N, {d}) or (N, …, {d}), vectors of the "
+        f"space that X lies in{meant}"
+    )
+
+
+def labels_move(settings: Settings) -> bool:
+    """Whether elements move the targets at all."""
+    return not (isinstance(settings.output, InvariantAction) or settings.output == "invariant")
 
 
 def recorded(settings: Settings) -> dict[str, Any]:
