@@ -28,10 +28,11 @@ from lieaugmenter import (
 from lieaugmenter.actions import AffineAction, ImageAction, VectorAction
 from lieaugmenter.cli import main
 from lieaugmenter.export import load_predictor, save_program
+from lieaugmenter.export.predictor import save_predictor
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.nets import CNN, MLP
-from lieaugmenter.runs import RunError, read_tensors, write_tensors
+from lieaugmenter.runs import RunError, RunFolder, read_tensors, write_tensors
 
 QUICK: dict[str, Any] = {"hidden": (16, 16), "epochs": 3, "random_state": 0}
 
@@ -157,9 +158,6 @@ def test_a_run_predicts_as_its_regressor(action: Any, output: Any, shape: tuple[
 
 
 def _saved_again(model: Any) -> Any:
-    from lieaugmenter.export.predictor import save_predictor
-    from lieaugmenter.runs import RunFolder
-
     labels = getattr(model, "classes_", None)
     save_predictor(RunFolder("run"), model.predictor_, None if labels is None else labels.tolist())
     return load_predictor("run")

@@ -20,7 +20,6 @@ from lieaugmenter.cli.finished import finished_run
 from lieaugmenter.cli.options import Drop, Features, Json, Size
 from lieaugmenter.cli.program import app
 from lieaugmenter.cli.reading import chosen_columns, read_samples
-from lieaugmenter.data.checkup import non_finite_message
 from lieaugmenter.data.files import DataError
 from lieaugmenter.export.predictor import load_predictor
 from lieaugmenter.runs import write_atomically
@@ -115,9 +114,6 @@ def predict(
             f"{data}: samples of shape {table.x.shape[1:]}, but {run} was fitted on samples of "
             f"shape {found.sample_shape}"
         )
-    trouble = non_finite_message(table.x, table.feature_names if table.x.ndim == 2 else None)
-    if trouble:
-        raise DataError(f"{data}: {trouble}")
     x = torch.from_numpy(np.ascontiguousarray(table.x)).float()
     predictions = _labelled(found.module.predict(x).numpy(), found.labels)
     score = predictions.score(table.y) if table.y.size else {}

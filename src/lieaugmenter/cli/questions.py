@@ -25,7 +25,7 @@ from lieaugmenter.cli.reading import (
     task_of,
     task_of_stream,
 )
-from lieaugmenter.data.checkup import Note, Survey, examine, non_finite_message
+from lieaugmenter.data.checkup import Note, Survey, examine
 from lieaugmenter.data.files import DataError, enumerated, read_data
 from lieaugmenter.data.streaming import FileStream
 from lieaugmenter.learning.augmenter import make_action, make_output
@@ -170,9 +170,6 @@ def check(
     run = Path(model) if Path(model).is_dir() else None
     loaded = load_model(model)
     table = read_samples(data, target, chosen_columns(features, drop), run=run, size=size)
-    trouble = non_finite_message(table.x, table.feature_names if table.x.ndim == 2 else None)
-    if trouble:
-        raise DataError(f"{data}: {trouble}")
     inputs, outputs = movements(run, action, output)
     moves = make_action(inputs, table.x.shape[-1])
     found = audit(

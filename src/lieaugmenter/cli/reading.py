@@ -9,6 +9,7 @@ from typing import Any, TypedDict, get_args
 import numpy as np
 
 from lieaugmenter.cli.options import Action, Output
+from lieaugmenter.data.checkup import non_finite_message
 from lieaugmenter.data.files import DataError, Table, holds_images, read_data
 from lieaugmenter.data.streaming import STREAMED, FileStream, is_large, stream_data
 from lieaugmenter.runs import RunError, RunFolder, fits, in_short, read_json
@@ -83,7 +84,7 @@ def read_samples(
     Raises
     ------
     DataError
-        Also if samples are not of the shape that the run was fitted on.
+        Also if samples are not finite, or not of the shape that the run was fitted on.
     """
     config = {} if run is None else RunFolder.open(run).config()
     names = _entry(config, "parameters", "feature_names")
@@ -99,6 +100,9 @@ def read_samples(
             f"of shape {tuple(shape[1:])}. Name the target with --target, or the inputs with "
             f"--features"
         )
+    trouble = non_finite_message(table.x, table.feature_names if table.x.ndim == 2 else None)
+    if trouble:
+        raise DataError(f"{path}: {trouble}")
     return table
 
 

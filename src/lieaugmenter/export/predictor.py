@@ -68,7 +68,6 @@ def save_predictor(
     labels
         Of a classifier, the classes in their order; words, numbers or truth values.
     """
-    frozen = predictor.frozen()
     kept = {
         "x_scale": predictor.x_scale,
         "y_scale": predictor.y_scale.tolist(),
@@ -77,7 +76,7 @@ def save_predictor(
         "classes": predictor.classes,
         "labels": None if labels is None else list(labels),
     }
-    write_tensors(run.path / _ELEMENTS, {"matrices": frozen.matrices})
+    write_tensors(run.path / _ELEMENTS, {"matrices": predictor.matrices()})
     write_tensors(run.path / "network.safetensors", predictor.network.state_dict(), kept)
 
 

@@ -133,20 +133,25 @@ class Predictor(nn.Module):
         return float(error.abs().mean() if self.absolute else error.square().mean())
 
     @torch.no_grad()
+    def matrices(self) -> Float[Tensor, "views d d"]:
+        """The elements that predictions are averaged over at present; none where they are direct.
+
+        Drawn on the device where the predictor is: another device draws others.
+        """
+        elements = self.averaged_over.elements_of_inference(self.views)
+        d = self.augmenter.action.dim
+        return self.y_scale.new_zeros(0, d, d) if elements is None else elements.matrices()[0]
+
     def frozen(self) -> FrozenPredictor:
         """What it predicts now, as a function of tensors with nothing random in it: a copy.
 
-        Its elements are drawn on the device where the predictor is. ``torch.compile`` and
-        ``torch.export`` take it, see `export.predictor.save_program`.
+        ``torch.compile`` and ``torch.export`` take it, see `export.predictor.save_program`.
         """
-        own = self.averaged_over
-        elements = own.elements_of_inference(self.views)
-        d = own.action.dim
         return FrozenPredictor(
             copy.deepcopy(self.network),
-            self.y_scale.new_zeros(0, d, d) if elements is None else elements.matrices()[0],
-            action=own.action,
-            output=own.output,
+            self.matrices(),
+            action=self.augmenter.action,
+            output=self.augmenter.output,
             x_scale=self.x_scale,
             y_scale=self.y_scale,
             y_shift=self.y_shift,
