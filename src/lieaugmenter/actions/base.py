@@ -43,10 +43,10 @@ def tensors_of(batch: Batch) -> list[Tensor]:
 def batch_size(batch: Batch) -> int:
     """Number of samples; an error if the tensors of a structured batch disagree."""
     # Not len(), which would make a number of a size that torch.export leaves open.
-    size, *others = (tensor.shape[0] for tensor in tensors_of(batch))
-    if any(other != size for other in others):
-        raise ValueError(f"the fields of a batch have different lengths: {sorted({size, *others})}")
-    return size
+    sizes = [tensor.shape[0] for tensor in tensors_of(batch)]
+    if not sizes or any(size != sizes[0] for size in sizes):
+        raise ValueError(f"the fields of a batch have different lengths: {sorted(set(sizes))}")
+    return sizes[0]
 
 
 def shape_of(x: Batch, name: str) -> tuple[int, ...]:
