@@ -346,10 +346,10 @@ def decide(
         reasons.append(_why_undecided(table, shown, refuted_above))
     if not table.agree:
         return Verdict(outcome, None, found, quality=quality, reasons=reasons)
-    more = outcome == "certified" and _not_excluded(table, rows.get(found + 1))
+    open_ended = table.left_out > 0 or _not_excluded(table, rows.get(found + 1))
     return Verdict(
         outcome, None, found, shown.defect, shown.upper, quality, reasons, lower=shown.lower,
-        more=more,
+        more=outcome == "certified" and open_ended,
     )  # fmt: skip
 
 
@@ -396,9 +396,7 @@ def words_on_exactness(row: Row) -> list[str]:
 
 
 def _not_excluded(table: Dimensions, beyond: Row | None) -> bool:
-    """Whether one generator more may be a symmetry as well."""
-    if table.left_out:
-        return True
+    """Whether one generator more, of those that were looked at, may be a symmetry as well."""
     if table.most is not None or beyond is None or beyond.lower > DEFECT_BOUND:
         return False
     return table.visible is None or beyond.lower <= table.visible
