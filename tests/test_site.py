@@ -172,5 +172,7 @@ def test_search_works_from_a_file(page: Any, site: Path) -> None:
     page.set_viewport_size({"width": 1400, "height": 900})
     page.goto((site / "index.html").as_uri())
     page.locator(".md-search__input").fill("Minkowski")
-    page.locator(".md-search-result__item a").first.wait_for(state="attached")
+    # The index is made when it is first asked, which takes a while on a busy machine.
+    found = page.locator(".md-search-result__item a").first
+    found.wait_for(state="attached", timeout=120_000)
     assert "Minkowski" in page.locator(".md-search-result__item").first.inner_text()
