@@ -444,10 +444,13 @@ def test_new_runs_take_the_place_of_all_seeds_of_their_tasks_alone() -> None:
 
     def content(*runs: tuple[object, ...], day: str) -> dict[str, Any]:
         full = [[*run, True, 1, "so(2)", 1.0, 1.0, "certified", False] for run in runs]
-        return {"columns": page._COLUMNS, "runs": full, "environments": {"ours": {"day": day}}}
+        own = {"columns": page._COLUMNS, "runs": full, "environments": {"ours": {"day": day}}}
+        return own | {"timed": {"so2-r2": 1.0}, "timed_environment": {"day": day}}
 
     other = ("so3-r3", "ours", 4000, 0.01)
     old = content((*columns, 0), (*columns, 1), (*other, 0), day="old")
     found = page.added(old, content((*columns, 5), day="new"))
     assert [(run[0], run[4]) for run in found["runs"]] == [("so3-r3", 0), ("so2-r2", 5)]
-    assert found["environment"] == {"day": "new"}
+    assert found["environment"] == found["timed_environment"] == {"day": "new"}
+    untimed = content((*columns, 5), day="new") | {"timed": {}, "timed_environment": None}
+    assert page.added(old, untimed)["timed_environment"] == {"day": "old"}
