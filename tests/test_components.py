@@ -263,6 +263,16 @@ def test_features_of_different_size_cannot_be_swapped() -> None:
     assert outcomes(found)["swap of axes 0 and 1"] == "cannot be judged"
 
 
+def test_what_hardly_moves_samples_does_not_pass_for_a_symmetry() -> None:
+    """The mirror changes the output by a twentieth of its spread, but moves the samples less."""
+    x = normal(500, 3) * torch.tensor([1.0, 1.0, 0.01])
+    found = outcomes(of_functions(lambda x: x[:, :1] + 5 * x[:, 2:], x, VectorAction(3)))
+    # In units of the spread it moves them as far as any other mirror, and changes little.
+    assert found["reflection of axis 2"] == "unclear"
+    noticed = outcomes(of_functions(lambda x: x[:, :1] + 10 * x[:, 2:], x, VectorAction(3)))
+    assert noticed["reflection of axis 2"] == "absent"
+
+
 @pytest.mark.parametrize("unit", [1e-4, 0.01, 1.0, 1000.0])
 def test_components_do_not_depend_on_the_units_of_columns(unit: float) -> None:
     def third_column(x: Tensor) -> Tensor:

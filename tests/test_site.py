@@ -173,5 +173,5 @@ def test_search_works_from_a_file(page: Any, site: Path) -> None:
     page.goto((site / "index.html").as_uri())
     # Key by key: the page looks at what is there when a key is let go.
     page.locator(".md-search__input").press_sequentially("Minkowski")
-    page.locator(".md-search-result__item a").first.wait_for(state="attached", timeout=120_000)
+    page.locator(".md-search-result__item a").first.wait_for(state="attached")
     assert "Minkowski" in page.locator(".md-search-result__item").first.inner_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -668,19 +669,22 @@ def test_doctor_says_the_same_of_a_stream(
 
 
 def test_memory_stays_when_there_are_ten_times_as_many_samples(tmp_path: Path) -> None:
-    """A small part of benchmarks/memory.py: 77 MB beside 8, which read whole would show.
-
-    Peaks vary by a few per cent with what else the machine does; what grows, grows every time.
-    """
+    """A small part of benchmarks/memory.py: 77 MB beside 8, which read whole would show (1.22)."""
     script = Path(__file__).parent.parent / "benchmarks" / "memory.py"
     out = tmp_path / "memory.json"
     words = ["--samples", "60000", "--ways", "estimator, .npy", "--out", str(out)]
-
-    def ratio() -> float:
-        done = subprocess.run(
-            [sys.executable, str(script), *words], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(out.read_text())["ways"]["estimator, .npy"]["ratio"]
-
-    assert any(ratio() <= 1.1 for _ in range(3))
+    # Memory is given back as soon as it is free: what the allocator keeps varies by 50 MB.
+    at_once = {
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+        "MALLOC_TRIM_THRESHOLD_": "65536",
+    }
+    done = subprocess.run(
+        [sys.executable, str(script), *words],
+        env=os.environ | at_once,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(out.read_text())["ways"]["estimator, .npy"]["ratio"] <= 1.05

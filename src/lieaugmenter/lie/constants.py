@@ -27,10 +27,10 @@ def constant(make: Callable[_Arguments, Tensor]) -> Callable[_Arguments, Tensor]
     """
 
     @lru_cache(maxsize=64)
-    def kept(*arguments: Hashable) -> Tensor:
+    def kept(*arguments: Hashable, **named: Hashable) -> Tensor:
         # Outside inference mode, whose tensors could not be used in training later.
         with torch.inference_mode(False):
-            return make(*arguments)  # pyright: ignore[reportCallIssue]  # lru_cache forgets the types
+            return make(*arguments, **named)  # pyright: ignore[reportCallIssue]  # lru_cache forgets the types
 
     @wraps(make)
     def found(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> Tensor:
