@@ -392,6 +392,15 @@ class RunFolder:
         """Whether the run has come to its end: the verdict is the last thing written."""
         return (self.path / "verdict.json").is_file()
 
+    def check_finished(self) -> None:
+        """Raise a `RunError` that says how to finish a run that has not come to its end."""
+        if self.finished:
+            return
+        first = "fit(X, y, resume=True) in Python, with the same settings"
+        if (self.path / "command.json").exists():
+            first = f"lieaugmenter resume {self.path}"
+        raise RunError(f"{self.path} is not finished; first: {first}")
+
     def config(self) -> dict[str, Any]:
         """What was asked of the run."""
         config = read_json(self.config_path)

@@ -203,7 +203,9 @@ def network_of_run(path: Path) -> TrainedNetwork:
         If it is none or not finished, or has a network of the user's own.
     """
     run = RunFolder.open(path)
-    _refuse_unfinished(run)
+    # What is only without its verdict can predict.
+    if not (path / "network.safetensors").exists():
+        run.check_finished()
     weights, scales = read_tensors(path / "network.safetensors")
     config = run.config()
     parameters, data = config.get("parameters"), config.get("data")
@@ -232,16 +234,6 @@ def network_of_run(path: Path) -> TrainedNetwork:
         tuple(data["x_shape"][1:]),
         scales,
     )
-
-
-def _refuse_unfinished(run: RunFolder) -> None:
-    # What is only without its verdict can predict.
-    if run.finished or (run.path / "network.safetensors").exists():
-        return
-    first = "fit(X, y, resume=True) in Python, with the same settings"
-    if (run.path / "command.json").exists():
-        first = f"lieaugmenter resume {run.path}"
-    raise RunError(f"{run.path} is not finished; first: {first}")
 
 
 def _network_of(

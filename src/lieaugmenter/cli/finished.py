@@ -13,7 +13,7 @@ from lieaugmenter.cli.program import app
 from lieaugmenter.export import load_predictor, manifest_of_run, save_manifest, save_program
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.report.html import write_report
-from lieaugmenter.runs import RunError, RunFolder, write_atomically
+from lieaugmenter.runs import RunFolder, write_atomically
 
 
 @app.command
@@ -94,6 +94,5 @@ def export(
 def finished_run(run: Path) -> RunFolder:
     """The folder of a run that has come to its end."""
     folder = RunFolder.open(run)
-    if not folder.finished:
-        raise RunError(f"{run} is not finished; first: lieaugmenter resume {run}")
+    folder.check_finished()
     return folder
