@@ -533,6 +533,14 @@ def test_weights_of_convolutions_are_laid_out_and_all_others_left_alone() -> Non
         assert torch.equal(tensor, before[name])
 
 
+def test_on_a_cpu_convolutions_are_trained_in_their_fast_layout() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.LazyLinear(1))
+    x = torch.randn(32, 2, 5, 5)
+    model(x)
+    fit(model, None, (x, x.mean((1, 2, 3))[:, None]), epochs=1, progress=False, device="cpu")
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_a_network_that_convolves_channels_by_themselves_keeps_its_layout() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, groups=4))
     lay_channels_last(model)

@@ -218,7 +218,7 @@ def fit(
         torch.manual_seed(seed)
         batches = _batches(train, batch_size, seed, where)
         model.to(where)
-        if where.type == "cuda" and precision == "bf16":
+        if where.type == "cpu" or precision == "bf16":
             lay_channels_last(model)
         learner.to(where)
         groups = [trainable(model), trainable(learner, **learner.optimizer_options)]
