@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from lieaugmenter import fit
 from lieaugmenter.actions import AffineAction, InvariantAction, VectorAction
+from lieaugmenter.analysis.bench import Dimensions, Row
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.coverage import coverage
-from lieaugmenter.analysis.dimension import Dimensions, Row, dimensions
+from lieaugmenter.analysis.dimension import dimensions
 from lieaugmenter.lie import catalogue
 from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.lie.units import in_spreads

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.actions import InvariantAction, VectorAction
+from lieaugmenter.analysis.bench import Dimensions, Row, visible_defect
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
-from lieaugmenter.analysis.dimension import Dimensions, Row, visible_defect
 from lieaugmenter.analysis.verdict import Trial, Verdict, decide
 from lieaugmenter.discovery import (
     Discovery,

@@ -38,7 +38,7 @@ pytest.importorskip("matplotlib")
 import matplotlib
 from matplotlib.figure import Figure
 
-from lieaugmenter.analysis.dimension import Row
+from lieaugmenter.analysis.bench import Row
 from lieaugmenter.analysis.verdict import Verdict
 from lieaugmenter.lie.catalogue import lift, se, so, translations
 from lieaugmenter.report import orbits, plots

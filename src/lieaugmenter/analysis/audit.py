@@ -23,8 +23,8 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
 from lieaugmenter.actions.linear import InvariantAction
 from lieaugmenter.actions.spatial import AffineAction, DisplacementAction
+from lieaugmenter.analysis.bench import DEFECT_BOUND
 from lieaugmenter.analysis.bootstrap import bounds, resample_in_parts
-from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.analysis.equivariance import equivariance_error, lie_derivative
 from lieaugmenter.analysis.polarization import displacement
 from lieaugmenter.lie import catalogue

@@ -27,18 +27,17 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
 from lieaugmenter.actions.linear import FourVectorAction, InvariantAction
 from lieaugmenter.actions.spatial import AffineAction
+from lieaugmenter.analysis.bench import DEFECT_BOUND
 from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample, signed_root
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.coverage import equations_of
-from lieaugmenter.analysis.dimension import DEFECT_BOUND
 from lieaugmenter.analysis.identify import LARGEST_NAMED, identify
+from lieaugmenter.analysis.pairs import partners, projection
 from lieaugmenter.lie.elements import Elements
 
 PRESENT, ABSENT, UNCLEAR, UNJUDGED = "present", "absent", "unclear", "cannot be judged"
 # Samples that are looked at: all pairs of them are compared.
 _MOST_SAMPLES = 2000
-# Samples of more numbers are looked at along so many random directions.
-_LARGEST_SPACE = 256
 # A candidate that moves samples less than this share of their size does nothing.
 _IDLE = 1e-6
 _AT_ONCE = 1024
@@ -524,7 +523,7 @@ class _Judge:
         self.x, self.action, self.output, self.bound = x, action, output, bound
         self.values = [_values(model, x) for model in self.models]
         self.spread = action.spread(x)
-        self.projection = _projection(action.moving(x).shape[1], seed)
+        self.projection = projection(action.moving(x).shape[1], seed)
         self.positions = self.place(x)
         self.distances = torch.cdist(self.positions, self.positions)
         self.distances.fill_diagonal_(torch.inf)
@@ -581,11 +580,8 @@ class _Judge:
         residual = (one * two).sum(1)
         agreement = float(residual.sum() / (one.norm() * two.norm()).clamp_min(1e-30))
         path = (self.place(moved) - self.positions).norm(dim=1)
-        partner = (self.distances - path.unsqueeze(1)).abs().argmin(1)
-        apart = self.distances.gather(1, partner.unsqueeze(1)).squeeze(1)
+        partner, shorter = partners(self.distances, path)
         first, second = ((value[partner] - value) for value in self.flat_values())
-        # No pair may be as near as the candidate moves: what changes over a longer way is more.
-        shorter = (path / apart.clamp_min(1e-30)).clamp(max=1.0).square()
         reference = (first * second).sum(1) * shorter
         ratios = (self.weights @ residual) / (self.weights @ reference).clamp_min(1e-30)
         whole = residual.mean() / reference.mean().clamp_min(1e-30)
@@ -610,19 +606,6 @@ class _Judge:
             still, torch.zeros_like(matrix)[None], components=matrix[None], component_index=index
         )
         return map_tensors(lambda t: t.squeeze(1), action.act(elements, x))
-
-
-def _projection(size: int, seed: int) -> Float[Tensor, "size k"] | None:
-    """Random directions that keep distances between large samples, such as images; None if small.
-
-    >>> _projection(10, seed=0) is None, _projection(2000, seed=0).shape
-    (True, torch.Size([2000, 256]))
-    """
-    if size <= _LARGEST_SPACE:
-        return None
-    rng = torch.Generator().manual_seed(seed)
-    directions = torch.randn(size, _LARGEST_SPACE, generator=rng, dtype=torch.float64)
-    return directions / math.sqrt(_LARGEST_SPACE)
 
 
 class _Region:

@@ -16,7 +16,7 @@ independent, and their product has no mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import torch
@@ -134,7 +134,31 @@ def polarize(
                 for one in ([model] if other is None else [model, other])
             ]
         defects += _gram(residuals[0], residuals[-1])
-    defects, displacements = defects / n, displacements / n
+    found = ordered(directions, defects / n, displacements / n, tolerance=tolerance)
+    if other is not None:
+        return found
+    # Of one predictor nothing is below zero but rounding.
+    return replace(found, spectrum=found.spectrum.clamp_min(0.0).sort().values)
+
+
+def ordered(
+    directions: Float[Tensor, "n d d"],
+    defects: Float[Tensor, "n n"],
+    displacements: Float[Tensor, "n n"],
+    *,
+    tolerance: float = 1e-5,
+) -> Polarization:
+    """Generators in the order of a quadratic form, compared at one displacement of the samples.
+
+    Parameters
+    ----------
+    directions
+        What the forms are on.
+    defects, displacements
+        Mean products of what moving along two of them changes, and of how far that moves samples.
+    tolerance
+        As of `polarize`.
+    """
     if not bool((defects + displacements).isfinite().all()):
         raise ValueError("the samples, or what the predictor makes of them, are not all finite")
     sizes, axes = torch.linalg.eigh(displacements)
@@ -144,18 +168,15 @@ def polarize(
     # In these coordinates every generator of length 1 moves the samples by a mean square of 1.
     whitening = axes[:, moves] / sizes[moves].sqrt()
     spectrum, turned = torch.linalg.eigh(whitening.mT @ defects @ whitening)
-    if other is None:
-        spectrum = spectrum.clamp_min(0.0)
     # Two predictors that say the opposite agree on a symmetry as little as two that say the same.
     order = spectrum.abs().argsort(stable=True)
-    spectrum, turned = spectrum[order], turned[:, order]
-    found = whitening @ turned
+    found = whitening @ turned[:, order]
 
     def combined(columns: Tensor) -> Tensor:
         return torch.einsum("nm,nij->mij", columns.to(directions), directions)
 
     generators, idle = combined(found / found.norm(dim=0)), combined(axes[:, ~moves])
-    return Polarization(spectrum, generators, idle)
+    return Polarization(spectrum[order], generators, idle)
 
 
 @torch.no_grad()

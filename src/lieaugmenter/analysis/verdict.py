@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
+from lieaugmenter.analysis.bench import DEFECT_BOUND, Dimensions, Row
 from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample
-from lieaugmenter.analysis.dimension import DEFECT_BOUND, Dimensions, Row
 from lieaugmenter.analysis.equivariance import lie_derivative
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.polarization import displacement
@@ -29,6 +29,8 @@ _IMPOSED_QUALITY = {"numbers": 0.98, "labels": 0.9}
 _IMPOSED_LOSS = 0.5
 # Teams that have both learned a symmetric task badly, in the same way, have defects up to 0.2.
 _NO_SYMMETRY_ABOVE = 0.2
+# Moved samples may leave the data, where what is predicted is worse also along a symmetry.
+_NO_SYMMETRY_ABOVE_WHERE_MOVED = 0.3
 # Nor is a direction refuted below this share of what is visible: it may not have been learned.
 _HIDDEN = 0.67
 # A direction whose defect is surely above this is no symmetry of the predictor.
@@ -68,7 +70,8 @@ class Verdict:
     defect
         The largest, over generators, root mean square Lie derivative of the predictor on held-out
         data, relative to that of random generators that move the samples as far: 0 for an exact
-        symmetry, about 1 for an arbitrary direction. None if it was not measured.
+        symmetry, about 1 for an arbitrary direction. Certificates on images move samples instead
+        (`MovingBench`); the unit is then another sample as far away. None if it was not measured.
     upper
         Its 95 % bootstrap upper bound over samples.
     quality
@@ -312,9 +315,10 @@ def decide(
     rows = {row.dimension: row for row in table.rows}
     shown = rows[max(found, 1)]
     # What they have not learned may hide a symmetry.
-    refuted_above = max(_NO_SYMMETRY_ABOVE, _HIDDEN * (table.visible or 0.0))
+    least_refuted = _NO_SYMMETRY_ABOVE_WHERE_MOVED if table.moved else _NO_SYMMETRY_ABOVE
+    refuted_above = max(least_refuted, _HIDDEN * (table.visible or 0.0))
     reasons = [
-        _asked_on(samples) + (f" {_said_of(shown)}" if table.agree else ""),
+        _asked_on(samples, table) + (f" {_said_of(shown, table)}" if table.agree else ""),
         _explained(quality),
         *_words_on_unidentified(table),
     ]
@@ -361,6 +365,11 @@ def _too_few(samples: int) -> str:
 
 
 def _why_undecided(table: Dimensions, best: Row, refuted_above: float) -> str:
+    if best.upper < 0 and table.moved:
+        return (
+            "What was moved along the best direction is surely predicted better than what was not: "
+            "that is neither a symmetry nor the lack of one."
+        )
     if best.upper < 0:
         return (
             "Along the best direction the teams surely say the opposite of each other: what they "
@@ -426,7 +435,7 @@ def _words_on_more(table: Dimensions, beyond: Row | None) -> list[str]:
 def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: int) -> Verdict:
     tried, found = trial.row, table.count()
     reasons = [
-        f"{_asked_on(samples)} {_said_of(tried)} {_why_not_by_itself(tried)}",
+        f"{_asked_on(samples, table)} {_said_of(tried, table)} {_why_not_by_itself(tried)}",
         f"Trained on with these {tried.dimension} generators imposed on them, their held-out "
         f"loss fell to {trial.loss:.3g} of what it is without, also after as long a training "
         f"(95 % bootstrap upper bound {trial.upper:.3g}; to be certified it must surely fall to "
@@ -435,7 +444,7 @@ def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: 
     ]
     if found > tried.dimension:
         row = next(row for row in table.rows if row.dimension == found)
-        reasons.append(f"These teams show {found - tried.dimension} more. {_said_of(row)}")
+        reasons.append(f"These teams show {found - tried.dimension} more. {_said_of(row, table)}")
     reasons += _words_on_unidentified(table)
     return Verdict(
         "certified", None, found, tried.defect, tried.upper, quality, reasons, lower=tried.lower,
@@ -466,10 +475,11 @@ def _explained(quality: float) -> str:
     return f"Both teams together explain {quality:.4f} of the held-out variation."
 
 
-def _asked_on(samples: int) -> str:
+def _asked_on(samples: int, table: Dimensions) -> str:
+    halves = ", and each on some that only the other has seen" if table.moved else ""
     return (
         f"Two teams of predictors, trained without augmentation on different halves of the "
-        f"training data, were asked on {samples} samples that neither has seen."
+        f"training data, were asked on {samples} samples that neither has seen{halves}."
     )
 
 
@@ -496,18 +506,24 @@ def _words_on_unidentified(table: Dimensions) -> list[str]:
     return words
 
 
-def _said_of(row: Row) -> str:
+def _said_of(row: Row, table: Dimensions) -> str:
     span = (
         "Along the best direction"
         if row.dimension == 1
         else f"Along the worst direction in the span of {row.dimension} generators"
     )
     below = f" The estimate has no bias; it is {row.defect:.3g}." if row.defect < 0 else ""
+    size = f"{at_least_zero(row.defect):.3g}"
+    measured = (
+        f"predictions miss the truth about moved samples by {size} more, in units of what the "
+        f"prediction for another sample as far away would"
+        if table.moved
+        else f"what both predict changes by {size} of how much it changes when each sample moves "
+        f"as far in a random direction"
+    )
     return (
-        f"{span} what both predict changes by {at_least_zero(row.defect):.3g} of how much it "
-        f"changes when each sample moves as far in a random direction (95 % bootstrap bounds "
-        f"{row.lower:.3g} to {row.upper:.3g}; to be certified it must surely be below "
-        f"{DEFECT_BOUND:g}).{below}"
+        f"{span} {measured} (95 % bootstrap bounds {row.lower:.3g} to {row.upper:.3g}; to be "
+        f"certified it must surely be below {DEFECT_BOUND:g}).{below}"
     )
 
 

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from lieaugmenter.actions.base import Action, Batch, map_tensors
-from lieaugmenter.analysis.compare import principal_cosines
-from lieaugmenter.analysis.components import (
-    ABSENT,
-    PRESENT,
-    UNCLEAR,
-    Candidate,
-    Components,
-    components,
-)
-from lieaugmenter.analysis.conjugation import USUAL_NOISE
-from lieaugmenter.analysis.dimension import (
+from lieaugmenter.analysis.bench import (
     CLOSURE_BOUND,
     DEFECT_BOUND,
     Bench,
@@ -30,8 +21,20 @@ from lieaugmenter.analysis.dimension import (
     Row,
     visible_defect,
 )
+from lieaugmenter.analysis.components import (
+    ABSENT,
+    PRESENT,
+    UNCLEAR,
+    UNJUDGED,
+    Candidate,
+    Components,
+    components,
+)
+from lieaugmenter.analysis.conjugation import USUAL_NOISE
+from lieaugmenter.analysis.dimension import DerivativeBench
 from lieaugmenter.analysis.identify import Identity
-from lieaugmenter.analysis.polarization import entries, polarize
+from lieaugmenter.analysis.moving import MovingBench, Witness
+from lieaugmenter.analysis.polarization import entries
 from lieaugmenter.analysis.verdict import Trial, quality_of
 from lieaugmenter.discovery.spans import identities_of, normalised, on_the_data
 from lieaugmenter.discovery.teams import SEARCHED, Team, sent
@@ -39,8 +42,10 @@ from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.lie.units import in_spreads
 
-# Samples on which generators are judged.
-_JUDGED = 2000
+# Samples on which generators are judged, of those that are held out and, where they are moved, of
+# each half; and those of each half on which they are ordered.
+JUDGED = 2000
+ORDERED = 500
 # Samples on which finite elements are tested, which compares all pairs of them.
 _COMPARED = 500
 # Squared entries below such shares of the largest are left out where a span has no name with them.
@@ -109,9 +114,6 @@ class Evidence:
     ----------
     dimensions
         The table over dimensions, with its generators in the units of training.
-    agreement
-        For each row of the table the smallest principal cosine between the spans that each team
-        gives by itself.
     quality
         R² of the mean of both teams on held-out data, or their accuracy above the majority
         class's, scaled to [0, 1].
@@ -119,19 +121,15 @@ class Evidence:
         The teams.
     bench
         Judges other spans by the same teams and samples.
-    searched
-        The samples on which generators were ordered.
     trial, before
         Where generators were imposed on these teams, and helped: how much, and the evidence before.
     """
 
     dimensions: Dimensions
-    agreement: Sequence[float]
     quality: float
     first: Team
     second: Team
     bench: Bench
-    searched: Batch
     trial: Trial | None = None
     before: Evidence | None = None
 
@@ -139,14 +137,16 @@ class Evidence:
         """The defect of a span by each pair of networks, one of each team: the noise of training.
 
         Members of a team learn from the same samples, and differ by where their training began.
-        Empty where each team has one member: that pair has been asked.
+        Empty where each team has one member: that pair has been asked. And where samples were
+        moved: what a network got wrong by itself is no part of that.
         """
         bench = self.bench
         pairs = list(itertools.product(self.first.singly(), self.second.singly()))
-        if len(pairs) == 1:
+        if len(pairs) == 1 or bench.moves:
             return []
         benches = (
-            Bench(*pair, bench.samples, action=bench.action, output=bench.output) for pair in pairs
+            DerivativeBench(*pair, bench.samples, action=bench.action, output=bench.output)
+            for pair in pairs
         )
         return [one.judge(span).defect for one in benches]
 
@@ -158,7 +158,12 @@ class Evidence:
         tested = self.components(candidates=list(steps.values()))
         outcomes = {c.candidate.name: c.outcome for c in tested.components}
         # What moves no sample is not listed, and changes no prediction.
-        return Extent.of({w: outcomes.get(step.name, PRESENT) for w, step in steps.items()})
+        found = {w: outcomes.get(step.name, PRESENT) for w, step in steps.items()}
+        if isinstance(self.bench, MovingBench):
+            # Among the data the truth about moved samples says more than two rough predictors.
+            for w in (w for w, outcome in found.items() if outcome != UNJUDGED):
+                found[w] = self.bench.outcome(generator, w)
+        return Extent.of(found)
 
     def named(self, dimension: int) -> tuple[Float[Tensor, "c d d"], Identity | None]:
         """The best generators of a dimension, each of norm √D, and what they are.
@@ -207,7 +212,7 @@ class Evidence:
         weights = orthonormal(in_spreads(found, self.bench.spread)).square().sum(0)
         for share in _SHARES:
             candidates = entries((weights > share * weights.max()).float()).to(found)
-            table = self.bench.dimensions(self.searched, candidates=candidates)
+            table = self.bench.dimensions(candidates=candidates)
             looked_at = len(self.dimensions.generators)
             table = replace(
                 table,
@@ -219,8 +224,7 @@ class Evidence:
             if 2 * left <= count:
                 return self
             if table.rows[left - 1].closure <= USUAL_NOISE:
-                agreement = _agreement(self.bench, self.searched, candidates, len(table.rows))
-                return replace(self, dimensions=table, agreement=agreement)
+                return replace(self, dimensions=table)
         return self
 
     def preferring_a_name(self) -> Evidence:
@@ -274,36 +278,65 @@ def weigh(
     *,
     action: Action,
     output: Action,
+    parts: Sequence[tuple[Batch, Tensor]] = (),
     candidates: Float[Tensor, "n d d"] | None = None,
     device: str | torch.device = "auto",
     seed: int = 0,
 ) -> Evidence:
-    """What two trained teams say; the parameters are those of `gather`."""
+    """What two trained teams say; the parameters are those of `gather`.
+
+    Parameters
+    ----------
+    search
+        Inputs on which generators are ordered.
+    parts
+        Samples of the halves that each team learned from, and the other has not seen. Where they
+        are given samples are moved, instead of asking for derivatives, which are rough on images
+        (`MovingBench`).
+    """
     where = pick_device(device)
     search = sent(search, SEARCHED, where)
-    judge, y = sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
-    bench = Bench(first, second, judge, action=action, output=output, seed=seed)
+    judge, y = sent(held_out[0], JUDGED, where), held_out[1][:JUDGED]
+    if parts:
+        bench = _moving((first, second), (judge, y), parts, action, output, where, seed)
+    else:
+        bench = DerivativeBench(
+            first, second, judge, search=search, action=action, output=output, seed=seed
+        )
     candidates, equations, leaving = on_the_data(search, candidates, action)
-    found = bench.dimensions(search, candidates=candidates)
+    found = bench.dimensions(candidates=candidates)
     found = replace(found, equations=equations, leaving=leaving)
-    agreement = _agreement(bench, search, candidates, len(found.rows))
     with torch.no_grad():
         quality = quality_of(((first(judge) + second(judge)) / 2).cpu(), y)
-    if not first.classes:
+    # Of samples that were moved nothing is put down to what the teams have not learned.
+    if not first.classes and not bench.moves:
         found = replace(found, visible=visible_defect(quality))
-    return Evidence(found, agreement, quality, first, second, bench, search)
+    return Evidence(found, quality, first, second, bench)
 
 
-def _agreement(
-    bench: Bench, search: Batch, candidates: Float[Tensor, "n d d"], most: int
-) -> list[float]:
-    """The smallest principal cosine between what each team gives by itself, of each dimension."""
-    alone = [
-        polarize(
-            team, search, action=bench.action, output=bench.output, candidates=candidates,
-            spread=bench.spread, chunk=bench.chunk,
-        ).generators
-        for team in bench.models
-    ]  # fmt: skip
-    first, second = (in_spreads(generators, bench.spread) for generators in alone)
-    return [float(principal_cosines(first[:k], second[:k]).min()) for k in range(1, most + 1)]
+def _moving(
+    teams: tuple[Team, Team],
+    held_out: tuple[Batch, Tensor],
+    parts: Sequence[tuple[Batch, Tensor]],
+    action: Action,
+    output: Action,
+    where: torch.device,
+    seed: int,
+) -> MovingBench:
+    """Both teams on what is held out, and each on the half that the other has learned from."""
+
+    def both(x: Batch) -> Tensor:
+        return (teams[0](x) + teams[1](x)) / 2
+
+    def witness(model: Callable[[Batch], Tensor], x: Batch, y: Tensor) -> Witness:
+        truth = one_hot(y, teams[0].classes).float() if teams[0].classes else y
+        x, truth = map_tensors(lambda t: t.to(where), (x, truth))
+        return Witness(model, x, truth)
+
+    judging, searching = [witness(both, *held_out)], []
+    for (x, y), other in zip(parts, reversed(teams), strict=True):
+        n = min(ORDERED, len(y) // 2)
+        searching.append(witness(other, map_tensors(lambda t, n=n: t[:n], x), y[:n]))
+        judging.append(witness(other, map_tensors(lambda t, n=n: t[n:], x), y[n:]))
+    one, two = searching
+    return MovingBench(judging, (one, two), action=action, output=output, seed=seed)

@@ -11,16 +11,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Action, Batch
 from lieaugmenter.analysis.bootstrap import bounds, resample
 from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial
-from lieaugmenter.discovery.evidence import Evidence, weigh
+from lieaugmenter.discovery.evidence import JUDGED, ORDERED, Evidence, weigh
 from lieaugmenter.discovery.teams import (
     Team,
     fresh,
     halves,
     sample_count,
     searched,
+    some,
     standardising,
     taught,
 )
@@ -105,6 +107,9 @@ def gather(
         "resume": resume,
     }
     inputs = searched(train, seed)
+    # A stream is not read once more for others.
+    images = isinstance(action, ImageAction)
+    known = [some(half, ORDERED + JUDGED, seed) for half in parts] if images else []
     make_network = standardising(make_network, inputs)
 
     def teach(
@@ -135,7 +140,7 @@ def gather(
 
     def asked(teams: list[Team]) -> Evidence:
         return weigh(
-            teams[0], teams[1], inputs, held_out, action=action, output=output,
+            teams[0], teams[1], inputs, held_out, action=action, output=output, parts=known,
             candidates=candidates, device=device, seed=seed,
         )  # fmt: skip
 

@@ -116,8 +116,13 @@ def halves(
     return [of(0), of(1)]
 
 
-def some(data: tuple[Batch, Tensor], most: int, seed: int) -> tuple[Batch, Tensor]:
+def some(data: tuple[Batch, Tensor] | Stream, most: int, seed: int) -> tuple[Batch, Tensor]:
     """The data, or as many of them drawn at random."""
+    if isinstance(data, Stream):
+        reservoir = Reservoir(most, seed=seed)
+        for piece in data.pieces():
+            reservoir.add(*piece)
+        return reservoir.settle()
     x, y = data
     if len(y) <= most:
         return data
@@ -127,12 +132,7 @@ def some(data: tuple[Batch, Tensor], most: int, seed: int) -> tuple[Batch, Tenso
 
 def searched(train: tuple[Batch, Tensor] | Stream, seed: int) -> Batch:
     """Inputs on which generators are ordered."""
-    if not isinstance(train, Stream):
-        return train[0]
-    reservoir = Reservoir(SEARCHED, seed=seed)
-    for x, y in train.pieces():
-        reservoir.add(x, y)
-    return reservoir.settle()[0]
+    return some(train, SEARCHED, seed)[0] if isinstance(train, Stream) else train[0]
 
 
 def sample_count(data: tuple[Batch, Tensor] | Stream) -> int:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from lieaugmenter.actions import Action, AffineAction, FourVectorAction, ImageAction
-from lieaugmenter.analysis.dimension import Dimensions
+from lieaugmenter.analysis.bench import Dimensions
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.verdict import Verdict
 from lieaugmenter.discovery import SEARCHED

@@ -125,8 +125,8 @@ def table_of_many(
 
     Where the teams have nothing in common there is nothing to measure, and no number.
     """
-    agree = evidence.dimensions.agree
-    measured = zip(evidence.dimensions.rows, evidence.agreement, strict=True) if agree else ()
+    table = evidence.dimensions
+    measured = zip(table.rows, table.agreement, strict=True) if table.agree else ()
     found = {0: (None, None)} | {row.dimension: (row, seeds) for row, seeds in measured}
     return [
         {

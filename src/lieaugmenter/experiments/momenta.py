@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lieaugmenter.actions import FourVectorAction, InvariantAction
 from lieaugmenter.analysis.compare import match, principal_cosines
 from lieaugmenter.analysis.coverage import Coverage, coverage
-from lieaugmenter.analysis.dimension import Bench
+from lieaugmenter.analysis.dimension import DerivativeBench
 from lieaugmenter.data.amplitudes import FourMomenta
 
 # The generators of `so_pq(1, 3)` in its order: boosts along an axis, rotations about one.
@@ -83,5 +83,7 @@ def defects(
     """
     x = x.to(next(network.parameters()).device)
     network.eval()
-    bench = Bench(network, network, x, action=FourVectorAction(), output=InvariantAction())
+    bench = DerivativeBench(
+        network, network, x, action=FourVectorAction(), output=InvariantAction()
+    )
     return [bench.judge(generator[None].to(x)).defect for generator in generators]

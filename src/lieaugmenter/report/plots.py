@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.analysis.dimension import DEFECT_BOUND, Row
+from lieaugmenter.analysis.bench import DEFECT_BOUND, Row
 from lieaugmenter.report.findings import Findings
 
 try:
