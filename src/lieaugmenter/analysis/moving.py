@@ -31,7 +31,7 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, map_tensors, tensors_of
 from lieaugmenter.analysis.bench import DEFECT_BOUND, POSSIBLE_BOUND, Bench, Ordering, Row
 from lieaugmenter.analysis.bootstrap import bounds, signed_root
-from lieaugmenter.analysis.components import ABSENT, PRESENT, UNCLEAR
+from lieaugmenter.analysis.components import ABSENT, PRESENT, UNCLEAR, UNJUDGED
 from lieaugmenter.analysis.pairs import partners, projection
 from lieaugmenter.analysis.polarization import Polarization, ordered, polarize
 from lieaugmenter.lie.elements import Elements
@@ -44,6 +44,9 @@ _STEP = 1.5
 _LEAST_STEP = 0.1
 # Directions in which it is looked how far samples come.
 _RANDOM_DIRECTIONS = 8
+# A finite element leads off the samples where fewer of those that it moved than this are as near to
+# others as the given share was before.
+_LEAST_NEAR, _USUAL = 0.5, 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +146,17 @@ class MovingBench(Bench):
             yield form, form
 
     def outcome(self, generator: Float[Tensor, "d d"], coefficient: float) -> str:
-        """Whether the elements exp(± w L) surely are symmetries, surely are none, or neither."""
+        """Whether the elements exp(± w L) surely are symmetries, surely are none, or neither.
+
+        Or lead to where there are no samples. Elements that move samples less far than those by
+        which generators are judged are judged as these are: so near hardly anything changes.
+        """
+        unit = self.orthogonal(generator.unsqueeze(0))[0]
+        if coefficient * float(generator.norm() / unit.norm()) <= self.step:
+            row = self.judge(generator.unsqueeze(0))
+            return self._outcome_of(row.lower, row.upper)
+        if not self._stay(generator, coefficient):
+            return UNJUDGED
         excess, others = [], []
         for witness in self.judging:
             sizes = torch.full((len(witness.y),), coefficient)
@@ -152,9 +165,39 @@ class MovingBench(Bench):
         means = self.weights @ torch.stack([torch.cat(excess), torch.cat(others)], dim=1)
         defects = signed_root(means[:, 0] / means[:, 1].clamp_min(1e-30))
         lower, upper = bounds(defects[:-1])
-        if lower >= -DEFECT_BOUND and upper <= DEFECT_BOUND:
+        return self._outcome_of(float(lower), float(upper))
+
+    def _outcome_of(self, lower: float, upper: float) -> str:
+        if lower >= self.least and upper <= DEFECT_BOUND:
             return PRESENT
         return ABSENT if lower > POSSIBLE_BOUND else UNCLEAR
+
+    def _stay(self, generator: Float[Tensor, "d d"], coefficient: float) -> bool:
+        """Whether moved samples are as near to others as those that are blurred as much."""
+        witness = self.judging[0]
+        places = self._places(witness.x)
+        return all(
+            _near(*(_to_nearest(side, places) for side in self._sides(witness, generator, size)))
+            for size in (coefficient, -coefficient)
+        )
+
+    def _sides(
+        self, witness: Witness, generator: Float[Tensor, "d d"], size: float
+    ) -> list[Float[Tensor, "n k"]]:
+        """Where all samples come, and where they are when blurred as much."""
+        there, back = [], []
+        for x, _, sizes in self._few(witness, torch.full((len(witness.y),), size)):
+            forth, half = self._halfway(x, generator, sizes)
+            there.append(self._place(_moved(self.action, forth, half)))
+            back.append(self._place(_moved(self.action, forth.inverse(), half)))
+        return [torch.cat(there), torch.cat(back)]
+
+    def _halfway(
+        self, x: Batch, generator: Float[Tensor, "d d"], sizes: Float[Tensor, " n"]
+    ) -> tuple[Elements, Batch]:
+        """The square roots of elements, and samples that were moved by them."""
+        forth = _elements(generator, sizes / 2)
+        return forth, _moved(self.action, forth, x)
 
     def ends_with(self, row: Row) -> bool:
         # The worst direction of a larger span is worse.
@@ -191,8 +234,7 @@ class MovingBench(Bench):
         for x, y, size in self._few(witness, sizes):
             excess = torch.zeros(len(y), dtype=torch.float64)
             for way in (1.0, -1.0):
-                forth = _elements(generator, way * size / 2)
-                half = _moved(self.action, forth, x)
+                forth, half = self._halfway(x, generator, way * size)
                 there = _moved(self.action, forth, half)
                 back = _moved(self.action, forth.inverse(), half)
                 truth = _moved(self.output, _elements(generator, way * size), y)
@@ -258,6 +300,17 @@ def _moved(action: Action, elements: Elements, x: Batch) -> Batch:
 
 def _errors(said: Tensor, truth: Tensor) -> Float[Tensor, " n"]:
     return (said - truth.view_as(said)).flatten(1).double().square().sum(1).cpu()
+
+
+def _near(there: Float[Tensor, " n"], back: Float[Tensor, " n"]) -> bool:
+    """Whether enough samples that were moved are as near to others as nearly all were before."""
+    usual = back.quantile(_USUAL)
+    return float((there <= usual).double().mean()) >= _LEAST_NEAR
+
+
+def _to_nearest(moved: Float[Tensor, "n k"], places: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
+    """How far each sample is, when it was moved, from the nearest other one as it was."""
+    return torch.cdist(moved, places).fill_diagonal_(torch.inf).amin(1)
 
 
 def _apart(places: Float[Tensor, "n k"]) -> Float[Tensor, "n n"]:

@@ -25,7 +25,6 @@ from lieaugmenter.analysis.components import (
     ABSENT,
     PRESENT,
     UNCLEAR,
-    UNJUDGED,
     Candidate,
     Components,
     components,
@@ -42,10 +41,11 @@ from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.lie.brackets import orthonormal
 from lieaugmenter.lie.units import in_spreads
 
-# Samples on which generators are judged, of those that are held out and, where they are moved, of
-# each half; and those of each half on which they are ordered.
-JUDGED = 2000
-ORDERED = 500
+# Samples on which generators are judged, of those that are held out; and where they are moved those
+# of each half on which they are ordered, and others on which they are judged.
+_JUDGED = 2000
+_ORDERED = 500
+OF_HALF = _ORDERED + 1000
 # Samples on which finite elements are tested, which compares all pairs of them.
 _COMPARED = 500
 # Squared entries below such shares of the largest are left out where a span has no name with them.
@@ -153,17 +153,16 @@ class Evidence:
     def extent(self, generator: Float[Tensor, "d d"], largest: float) -> Extent:
         """How far along exp(wL) the symmetry holds on held-out data, at most to `largest`."""
         grid = [largest * step / STEPS_OF_RANGE for step in range(1, STEPS_OF_RANGE + 1)]
-        generator = generator.detach().double().cpu()
-        steps = {w: Candidate(f"{w:g}", torch.linalg.matrix_exp(w * generator)) for w in grid}
+        generator = generator.detach()
+        if isinstance(self.bench, MovingBench):
+            # The truth about moved samples says more than two rough predictors.
+            return Extent.of({w: self.bench.outcome(generator, w) for w in grid})
+        matrix = generator.double().cpu()
+        steps = {w: Candidate(f"{w:g}", torch.linalg.matrix_exp(w * matrix)) for w in grid}
         tested = self.components(candidates=list(steps.values()))
         outcomes = {c.candidate.name: c.outcome for c in tested.components}
         # What moves no sample is not listed, and changes no prediction.
-        found = {w: outcomes.get(step.name, PRESENT) for w, step in steps.items()}
-        if isinstance(self.bench, MovingBench):
-            # Among the data the truth about moved samples says more than two rough predictors.
-            for w in (w for w, outcome in found.items() if outcome != UNJUDGED):
-                found[w] = self.bench.outcome(generator, w)
-        return Extent.of(found)
+        return Extent.of({w: outcomes.get(step.name, PRESENT) for w, step in steps.items()})
 
     def named(self, dimension: int) -> tuple[Float[Tensor, "c d d"], Identity | None]:
         """The best generators of a dimension, each of norm √D, and what they are.
@@ -296,7 +295,7 @@ def weigh(
     """
     where = pick_device(device)
     search = sent(search, SEARCHED, where)
-    judge, y = sent(held_out[0], JUDGED, where), held_out[1][:JUDGED]
+    judge, y = sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
     if parts:
         bench = _moving((first, second), (judge, y), parts, action, output, where, seed)
     else:
@@ -335,7 +334,7 @@ def _moving(
 
     judging, searching = [witness(both, *held_out)], []
     for (x, y), other in zip(parts, reversed(teams), strict=True):
-        n = min(ORDERED, len(y) // 2)
+        n = min(_ORDERED, len(y) // 2)
         searching.append(witness(other, map_tensors(lambda t, n=n: t[:n], x), y[:n]))
         judging.append(witness(other, map_tensors(lambda t, n=n: t[n:], x), y[n:]))
     one, two = searching

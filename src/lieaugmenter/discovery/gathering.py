@@ -15,7 +15,7 @@ from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Action, Batch
 from lieaugmenter.analysis.bootstrap import bounds, resample
 from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial
-from lieaugmenter.discovery.evidence import JUDGED, ORDERED, Evidence, weigh
+from lieaugmenter.discovery.evidence import OF_HALF, Evidence, weigh
 from lieaugmenter.discovery.teams import (
     Team,
     fresh,
@@ -109,7 +109,7 @@ def gather(
     inputs = searched(train, seed)
     # A stream is not read once more for others.
     images = isinstance(action, ImageAction)
-    known = [some(half, ORDERED + JUDGED, seed) for half in parts] if images else []
+    known = [some(half, OF_HALF, seed) for half in parts] if images else []
     make_network = standardising(make_network, inputs)
 
     def teach(
