@@ -324,6 +324,14 @@ def test_affine_generators_come_back_in_the_units_of_the_data() -> None:
     )
 
 
+@pytest.mark.parametrize("n", [4, 5, 30])
+def test_a_handful_of_images_decides_nothing(n: int) -> None:
+    x = np.random.default_rng(0).random((n, 1, 8, 8), dtype=np.float32)
+    options: dict[str, Any] = {"n_views": 2, "random_state": 0, "device": "cpu"}
+    model = SymmetryRegressor(action="image", n_generators="auto", epochs=1, **options)
+    assert model.fit(x, x.mean((1, 2, 3))).verdict_.outcome == "inconclusive"
+
+
 def test_images_of_any_channels_and_size_classify() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=60)

@@ -124,8 +124,9 @@ class Dimensions:
     agreement
         For each row the smallest principal cosine between the spans that each predictor gives by
         itself.
-    moved
-        Whether samples were moved, and their labels asked, rather than derivatives.
+    moved, among
+        Whether samples were moved, and their labels asked, rather than derivatives; and whether
+        those that moved along the best direction are still among the others.
     """
 
     rows: Sequence[Row]
@@ -139,6 +140,7 @@ class Dimensions:
     most: int | None = None
     agreement: Sequence[float] = ()
     moved: bool = False
+    among: bool = True
 
     def count(self) -> int:
         """The largest dimension whose span surely is a symmetry and closed under brackets.
@@ -213,13 +215,10 @@ class Bench(ABC):
         The samples a few at a time.
     spread
         The unit of displacements along each coordinate.
-    moves
-        Whether finite elements were asked, and labels, rather than derivatives.
     least
         As of `Row`.
     """
 
-    moves = False
     least = -DEFECT_BOUND
 
     def __init__(self, samples: Batch, *, action: Action, output: Action) -> None:
@@ -276,9 +275,7 @@ class Bench(ABC):
             float(principal_cosines(first[: row.dimension], second[: row.dimension]).min())
             for row in rows
         ]
-        return Dimensions(
-            rows, found.generators, found.idle, self.agree, agreement=agreement, moved=self.moves
-        )
+        return Dimensions(rows, found.generators, found.idle, self.agree, agreement=agreement)
 
     def judge(self, generators: Float[Tensor, "c d d"]) -> Row:
         """The row of a span."""
@@ -305,7 +302,9 @@ class Bench(ABC):
         together: Float[Tensor, "n k k"],
     ) -> Row:
         k = crossed.shape[-1]
-        defects, largest = (self._defects_of_worst(form) for form in (crossed, together))
+        (least, most), (_, largest) = (self._extremes(form) for form in (crossed, together))
+        # Where both predictors say the opposite they know nothing, and it is no symmetry.
+        defects = torch.where(-least > most, least, most)
         low, high = bounds(defects[:-1])
         closure = closure_residual(in_spreads(generators[:k], self.spread))
         highest = bounds(largest[:-1])[1]
@@ -313,14 +312,12 @@ class Bench(ABC):
             k, float(defects[-1]), float(low), float(high), closure, float(highest), self.least
         )
 
-    def _defects_of_worst(self, forms: Float[Tensor, "n k k"]) -> Float[Tensor, " r"]:
-        """The defect of the worst direction of a span, by the mean form of every resample."""
+    def _extremes(self, forms: Float[Tensor, "n k k"]) -> Float[Tensor, "2 r"]:
+        """The least and the largest defect in a span, by the mean form of every resample."""
         means = torch.einsum("rn,nij->rij", self.weights, forms)
-        least, most = torch.linalg.eigvalsh(means)[:, [0, -1]].unbind(1)
-        # Where both predictors say the opposite they know nothing, and it is no symmetry.
-        worst = torch.where(-least > most, least, most)
+        extremes = torch.linalg.eigvalsh(means)[:, [0, -1]].mT
         # Where nothing was learned the scale may be zero: more than this says no more.
-        return signed_root(worst / self.scales.clamp_min(1e-30)).clamp(-_LARGEST, _LARGEST)
+        return signed_root(extremes / self.scales.clamp_min(1e-30)).clamp(-_LARGEST, _LARGEST)
 
     def orthogonal(self, generators: Float[Tensor, "m d d"]) -> Float[Tensor, "m d d"]:
         """The same spans, of the first, of the first two …, as `forms` wants them."""
@@ -328,6 +325,8 @@ class Bench(ABC):
         sizes = in_spreads(generators, self.spread).flatten(1).norm(dim=1)
         generators = generators / sizes[:, None, None]
         gram = self.displacements(generators)
+        if not bool((gram.diagonal() > 0).any()):
+            raise ValueError("no candidate moves any sample: there is no symmetry to look for")
         # A direction that moves no sample stays a direction, which nothing speaks against.
         floor = 1e-12 * float(gram.diagonal().max())
         factor = torch.linalg.cholesky(gram + floor * torch.eye(len(gram), dtype=gram.dtype))
@@ -336,12 +335,14 @@ class Bench(ABC):
         )
         return torch.einsum("kl,lij->kij", inverse.to(generators), generators)
 
+    def displacement(self, generator: Float[Tensor, "d d"], x: Batch) -> Float[Tensor, "n k"]:
+        """What a generator does to samples, in units of the spread of each coordinate."""
+        return displacement(generator, x, self.action, self.spread)
+
     def displacements(self, generators: Float[Tensor, "m d d"]) -> Float[Tensor, "m m"]:
         """Mean products of what generators do to the samples, in units of the spread."""
         gram = torch.zeros(len(generators), len(generators), dtype=torch.float64)
         for piece in self.pieces:
-            moved = torch.stack(
-                [displacement(g, piece, self.action, self.spread) for g in generators]
-            ).flatten(1)
+            moved = torch.stack([self.displacement(g, piece) for g in generators]).flatten(1)
             gram += (moved.double() @ moved.double().mT).cpu()
         return gram / batch_size(self.samples)

@@ -32,12 +32,14 @@ from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample, sig
 from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.coverage import equations_of
 from lieaugmenter.analysis.identify import LARGEST_NAMED, identify
-from lieaugmenter.analysis.pairs import partners, projection
+from lieaugmenter.analysis.pairs import partners
 from lieaugmenter.lie.elements import Elements
 
 PRESENT, ABSENT, UNCLEAR, UNJUDGED = "present", "absent", "unclear", "cannot be judged"
 # Samples that are looked at: all pairs of them are compared.
 _MOST_SAMPLES = 2000
+# Samples of more numbers are looked at along so many random directions.
+_LARGEST_SPACE = 256
 # A candidate that moves samples less than this share of their size does nothing.
 _IDLE = 1e-6
 _AT_ONCE = 1024
@@ -523,7 +525,7 @@ class _Judge:
         self.x, self.action, self.output, self.bound = x, action, output, bound
         self.values = [_values(model, x) for model in self.models]
         self.spread = action.spread(x)
-        self.projection = projection(action.moving(x).shape[1], seed)
+        self.projection = _projection(action.moving(x).shape[1], seed)
         self.positions = self.place(x)
         self.distances = torch.cdist(self.positions, self.positions)
         self.distances.fill_diagonal_(torch.inf)
@@ -606,6 +608,19 @@ class _Judge:
             still, torch.zeros_like(matrix)[None], components=matrix[None], component_index=index
         )
         return map_tensors(lambda t: t.squeeze(1), action.act(elements, x))
+
+
+def _projection(size: int, seed: int) -> Float[Tensor, "size k"] | None:
+    """Random directions that keep distances between large samples, such as images; None if small.
+
+    >>> _projection(10, seed=0) is None, _projection(2000, seed=0).shape
+    (True, torch.Size([2000, 256]))
+    """
+    if size <= _LARGEST_SPACE:
+        return None
+    rng = torch.Generator().manual_seed(seed)
+    directions = torch.randn(size, _LARGEST_SPACE, generator=rng, dtype=torch.float64)
+    return directions / math.sqrt(_LARGEST_SPACE)
 
 
 class _Region:

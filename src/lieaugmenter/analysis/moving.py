@@ -27,12 +27,20 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from lieaugmenter.actions.base import Action, Batch, map_tensors, tensors_of
-from lieaugmenter.analysis.bench import DEFECT_BOUND, POSSIBLE_BOUND, Bench, Ordering, Row
+from lieaugmenter.analysis.bench import (
+    DEFECT_BOUND,
+    POSSIBLE_BOUND,
+    Bench,
+    Dimensions,
+    Ordering,
+    Row,
+)
 from lieaugmenter.analysis.bootstrap import bounds, signed_root
 from lieaugmenter.analysis.components import ABSENT, PRESENT, UNCLEAR, UNJUDGED
-from lieaugmenter.analysis.pairs import partners, projection
+from lieaugmenter.analysis.pairs import partners
 from lieaugmenter.analysis.polarization import Polarization, ordered, polarize
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.units import in_spreads
@@ -42,6 +50,10 @@ from lieaugmenter.lie.units import in_spreads
 # where no sample is.
 _STEP = 1.5
 _LEAST_STEP = 0.1
+# How often directions are put in order, each time along those of the time before.
+_ROUNDS = 3
+# Distances between images are those of as many pixels a side.
+_PIXELS = 16
 # Directions in which it is looked how far samples come.
 _RANDOM_DIRECTIONS = 8
 # A finite element leads off the samples where fewer of those that it moved than this are as near to
@@ -86,7 +98,6 @@ class MovingBench(Bench):
         How far samples are moved in the root mean square.
     """
 
-    moves = True
     # Errors of moved samples are smaller than those of others by chance, too. Opposite signs, which
     # the bound is there for where two predictors are multiplied, do not occur.
     least = -0.2
@@ -102,41 +113,48 @@ class MovingBench(Bench):
     ) -> None:
         super().__init__(judging[0].x, action=action, output=output)
         self.judging, self.searching = judging, searching
-        self.projection = projection(action.moving(self.pieces[0]).shape[1], seed)
         apart = _apart(self._places(judging[0].x))
         self.step = float(max(_STEP * apart.amin(1).median(), _LEAST_STEP * apart.median()))
         rng = torch.Generator().manual_seed(seed)
         # One coefficient for all might be that of a discrete symmetry.
         self.coefficients = {
-            id(witness): self.step * 3**0.5 * torch.rand(len(witness.y), generator=rng)
+            witness: self.step * 3**0.5 * torch.rand(len(witness.y), generator=rng)
             for witness in (*judging, *searching)
         }
         random = self._random_directions(rng)
-        elsewhere = [self._of_others(w, random, self.coefficients[id(w)]) for w in judging]
+        elsewhere = [self._of_others(w, random, self.coefficients[w]) for w in judging]
         self.weigh_by(torch.cat(elsewhere), seed)
 
     def order(self, candidates: Float[Tensor, "n d d"] | None = None) -> Ordering:
         one, two = self.searching
-        # Moves are not so small that what they change is a quadratic form, but nearly so along what
-        # changes little. Derivatives, rough as they are, tell about which directions these are.
-        roughly = polarize(
+        # Derivatives, rough as they are, tell about which directions come into question.
+        together = polarize(
             one.model, one.x, action=self.action, output=self.output, other=two.model,
             candidates=candidates, spread=self.spread, chunk=self.chunk,
         )  # fmt: skip
-        units = self.orthogonal(roughly.generators)
-        *_, form = self._growing(self.searching, units)
-        together = self._by(form, units, roughly)
+        idle, form, units = together.idle, torch.empty(0), torch.empty(0)
+        # Moves are not so small that what they change is a quadratic form, but nearly so along what
+        # changes little: in the end that is among what is moved along.
+        for _ in range(_ROUNDS):
+            units = self.orthogonal(together.generators)
+            *_, form = self._growing(self.searching, units)
+            together = self._by(form, units)
         n = len(one.y)
-        alone = (self._by(form[:n], units, roughly), self._by(form[n:], units, roughly))
-        return Ordering(together, (alone[0].generators, alone[1].generators))
+        alone = (self._by(form[:n], units).generators, self._by(form[n:], units).generators)
+        return Ordering(replace(together, idle=idle), alone)
 
-    def _by(
-        self, form: Float[Tensor, "n m m"], units: Float[Tensor, "m d d"], roughly: Polarization
-    ) -> Polarization:
+    def dimensions(
+        self, *, candidates: Float[Tensor, "n d d"] | None = None, most: int | None = None
+    ) -> Dimensions:
+        table = super().dimensions(candidates=candidates, most=most)
+        best = self.orthogonal(table.generators[:1])[0]
+        return replace(table, moved=True, among=self._stay(best, self.step))
+
+    def _by(self, form: Float[Tensor, "n m m"], units: Float[Tensor, "m d d"]) -> Polarization:
         """The order by some samples' excess."""
         found = ordered(units, form.mean(0), torch.eye(len(units), dtype=torch.float64))
         sizes = in_spreads(found.generators, self.spread).flatten(1).norm(dim=1)
-        return replace(found, generators=found.generators / sizes[:, None, None], idle=roughly.idle)
+        return replace(found, generators=found.generators / sizes[:, None, None])
 
     def forms(
         self, units: Float[Tensor, "m d d"]
@@ -209,7 +227,7 @@ class MovingBench(Bench):
         """The excess along the first unit, the first two …, as quadratic forms."""
 
         def along(unit: Float[Tensor, "d d"]) -> Float[Tensor, " n"]:
-            return torch.cat([self._excess(w, unit, self.coefficients[id(w)]) for w in witnesses])
+            return torch.cat([self._excess(w, unit, self.coefficients[w]) for w in witnesses])
 
         form = torch.empty(0)
         for k, unit in enumerate(units):
@@ -237,8 +255,11 @@ class MovingBench(Bench):
                 forth, half = self._halfway(x, generator, way * size)
                 there = _moved(self.action, forth, half)
                 back = _moved(self.action, forth.inverse(), half)
-                truth = _moved(self.output, _elements(generator, way * size), y)
-                lost = _errors(witness.model(there), truth) - _errors(witness.model(back), y)
+                # Targets that are images are blurred by a warp, too.
+                truth_halfway = _moved(self.output, forth, y)
+                truth = _moved(self.output, forth, truth_halfway)
+                kept = _moved(self.output, forth.inverse(), truth_halfway)
+                lost = _errors(witness.model(there), truth) - _errors(witness.model(back), kept)
                 excess += lost / 2
             found.append(excess)
         return torch.cat(found)
@@ -285,8 +306,10 @@ class MovingBench(Bench):
 
     def _place(self, x: Batch) -> Float[Tensor, "n k"]:
         """Where samples are, in units of the spread of each coordinate."""
-        places = self.action.moving(self.action.in_spreads(x, self.spread)).float()
-        return places if self.projection is None else places @ self.projection.to(places)
+        return self.action.moving(map_tensors(_coarse, self.action.in_spreads(x, self.spread)))
+
+    def displacement(self, generator: Float[Tensor, "d d"], x: Batch) -> Float[Tensor, "n k"]:
+        return self._place(self.action.differential(generator, x))
 
 
 def _elements(generator: Float[Tensor, "d d"], coefficients: Float[Tensor, " n"]) -> Elements:
@@ -296,6 +319,17 @@ def _elements(generator: Float[Tensor, "d d"], coefficients: Float[Tensor, " n"]
 def _moved(action: Action, elements: Elements, x: Batch) -> Batch:
     """Each sample by an element of its own."""
     return map_tensors(lambda t: t.squeeze(1), action.act(elements, x))
+
+
+def _coarse(x: Tensor) -> Tensor:
+    """Images of at most so many pixels a side; all else as it is.
+
+    What is far apart in noise or texture is not far away.
+    """
+    if x.ndim != 4 or max(x.shape[-2:]) <= _PIXELS:
+        return x
+    height, width = (min(side, _PIXELS) for side in x.shape[-2:])
+    return adaptive_avg_pool2d(x, (height, width))
 
 
 def _errors(said: Tensor, truth: Tensor) -> Float[Tensor, " n"]:

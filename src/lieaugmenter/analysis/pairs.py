@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-
-# Samples of more numbers are looked at along so many random directions.
-_LARGEST_SPACE = 256
 
 
 def partners(
@@ -34,16 +28,3 @@ def partners(
     partner = (distances - path.unsqueeze(1)).abs().argmin(1)
     apart = distances.gather(1, partner.unsqueeze(1)).squeeze(1)
     return partner, (path / apart.clamp_min(1e-30)).clamp(max=1.0).square()
-
-
-def projection(size: int, seed: int) -> Float[Tensor, "size k"] | None:
-    """Random directions that keep distances between large samples, such as images; None if small.
-
-    >>> projection(10, seed=0) is None, projection(2000, seed=0).shape
-    (True, torch.Size([2000, 256]))
-    """
-    if size <= _LARGEST_SPACE:
-        return None
-    rng = torch.Generator().manual_seed(seed)
-    directions = torch.randn(size, _LARGEST_SPACE, generator=rng, dtype=torch.float64)
-    return directions / math.sqrt(_LARGEST_SPACE)

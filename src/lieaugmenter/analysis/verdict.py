@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
-from lieaugmenter.analysis.bench import DEFECT_BOUND, Dimensions, Row
+from lieaugmenter.analysis.bench import DEFECT_BOUND, POSSIBLE_BOUND, Dimensions, Row
 from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample
 from lieaugmenter.analysis.equivariance import lie_derivative
 from lieaugmenter.analysis.identify import Identity
@@ -29,8 +29,6 @@ _IMPOSED_QUALITY = {"numbers": 0.98, "labels": 0.9}
 _IMPOSED_LOSS = 0.5
 # Teams that have both learned a symmetric task badly, in the same way, have defects up to 0.2.
 _NO_SYMMETRY_ABOVE = 0.2
-# Moved samples may leave the data, where what is predicted is worse also along a symmetry.
-_NO_SYMMETRY_ABOVE_WHERE_MOVED = 0.3
 # Nor is a direction refuted below this share of what is visible: it may not have been learned.
 _HIDDEN = 0.67
 # A direction whose defect is surely above this is no symmetry of the predictor.
@@ -79,8 +77,8 @@ class Verdict:
         to [0, 1].
     holds_until
         For each generator the coefficient up to which finite elements keep held-out predictions,
-        in the norm of training; None where that is not sure of the smallest that was tried. Empty
-        if not measured.
+        or targets where samples were moved, in the norm of training; None where that is not sure of
+        the smallest that was tried. Empty if not measured.
     components
         Name of the group with its discrete components, None if not tested, empty if it has none.
     reasons
@@ -95,6 +93,8 @@ class Verdict:
         moved samples leave the data; None where it holds over the whole range.
     imposed
         Whether it was certified by imposing it on the teams (`Trial`); the defect is that before.
+    moved
+        Whether teams were asked about moved samples, in place of derivatives.
     """
 
     outcome: str
@@ -110,11 +110,13 @@ class Verdict:
     more: bool = False
     beyond: list[str | None] = field(default_factory=list)
     imposed: bool = False
+    moved: bool = False
 
     @property
     def opposite(self) -> bool:
         """Whether the teams surely say the opposite of each other along the best direction."""
-        return self.outcome != "certified" and self.upper is not None and self.upper < 0
+        below = self.upper is not None and self.upper < 0
+        return below and self.outcome != "certified" and not self.moved
 
     def among(self, defects: Sequence[float]) -> Verdict:
         """With the noise of training beside that of the samples, where it can be told.
@@ -315,7 +317,7 @@ def decide(
     rows = {row.dimension: row for row in table.rows}
     shown = rows[max(found, 1)]
     # What they have not learned may hide a symmetry.
-    least_refuted = _NO_SYMMETRY_ABOVE_WHERE_MOVED if table.moved else _NO_SYMMETRY_ABOVE
+    least_refuted = POSSIBLE_BOUND if table.moved else _NO_SYMMETRY_ABOVE
     refuted_above = max(least_refuted, _HIDDEN * (table.visible or 0.0))
     reasons = [
         _asked_on(samples, table) + (f" {_said_of(shown, table)}" if table.agree else ""),
@@ -339,7 +341,7 @@ def decide(
         outcome = "certified"
         reasons += words_on_exactness(shown)
         reasons += _words_on_more(table, rows.get(found + 1))
-    elif shown.lower > refuted_above:
+    elif shown.lower > refuted_above and table.among:
         outcome = "refuted"
         reasons.append(
             "The best direction of all is surely no symmetry: there is no continuous symmetry "
@@ -353,7 +355,7 @@ def decide(
     open_ended = table.left_out > 0 or _not_excluded(table, rows.get(found + 1))
     return Verdict(
         outcome, None, found, shown.defect, shown.upper, quality, reasons, lower=shown.lower,
-        more=outcome == "certified" and open_ended,
+        more=outcome == "certified" and open_ended, moved=table.moved,
     )  # fmt: skip
 
 
@@ -365,10 +367,15 @@ def _too_few(samples: int) -> str:
 
 
 def _why_undecided(table: Dimensions, best: Row, refuted_above: float) -> str:
-    if best.upper < 0 and table.moved:
+    if best.lower < best.least and table.moved:
         return (
-            "What was moved along the best direction is surely predicted better than what was not: "
-            "that is neither a symmetry nor the lack of one."
+            "What was moved along the best direction may be predicted much better than what was "
+            "not: that is neither a symmetry nor the lack of one."
+        )
+    if not table.among:
+        return (
+            "Moved along the best direction, samples are unlike all others: what the teams say of "
+            "them is neither for a symmetry nor against one."
         )
     if best.upper < 0:
         return (
@@ -400,7 +407,7 @@ def words_on_exactness(row: Row) -> list[str]:
         return []
     return [
         f"The defect is surely above {row.lower:.3g}: either the teams have not learned the task "
-        f"better, or the symmetry is an approximate one."
+        f"better, there as well, or the symmetry is an approximate one."
     ]
 
 
@@ -435,7 +442,7 @@ def _words_on_more(table: Dimensions, beyond: Row | None) -> list[str]:
 def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: int) -> Verdict:
     tried, found = trial.row, table.count()
     reasons = [
-        f"{_asked_on(samples, table)} {_said_of(tried, table)} {_why_not_by_itself(tried)}",
+        f"{_asked_on(samples, table)} {_said_of(tried, table)} {_why_not_by_itself(tried, table)}",
         f"Trained on with these {tried.dimension} generators imposed on them, their held-out "
         f"loss fell to {trial.loss:.3g} of what it is without, also after as long a training "
         f"(95 % bootstrap upper bound {trial.upper:.3g}; to be certified it must surely fall to "
@@ -448,18 +455,19 @@ def _decided_by_trial(table: Dimensions, quality: float, trial: Trial, samples: 
     reasons += _words_on_unidentified(table)
     return Verdict(
         "certified", None, found, tried.defect, tried.upper, quality, reasons, lower=tried.lower,
-        imposed=True,
+        imposed=True, moved=table.moved,
     )  # fmt: skip
 
 
-def _why_not_by_itself(tried: Row) -> str:
+def _why_not_by_itself(tried: Row, table: Dimensions) -> str:
     """Why a span that was tried out is not certified by what the teams said of it before."""
     if tried.upper > DEFECT_BOUND:
         return "That is too much to certify it by itself."
-    if tried.lower < -DEFECT_BOUND:
+    if tried.lower < tried.least:
+        why = "" if table.moved else ", where the teams say the opposite of each other"
         return (
-            f"It may be far below zero, where the teams say the opposite of each other, which does "
-            f"not certify it by itself: it must surely be above {-DEFECT_BOUND:g} as well."
+            f"It may be far below zero{why}, which does not certify it by itself: it must surely "
+            f"be above {tried.least:g} as well."
         )
     if tried.together > DEFECT_BOUND:
         return (
@@ -515,8 +523,8 @@ def _said_of(row: Row, table: Dimensions) -> str:
     below = f" The estimate has no bias; it is {row.defect:.3g}." if row.defect < 0 else ""
     size = f"{at_least_zero(row.defect):.3g}"
     measured = (
-        f"predictions miss the truth about moved samples by {size} more, in units of what the "
-        f"prediction for another sample as far away would"
+        f"predictions for moved samples miss the moved targets by {size} more, in units of what "
+        f"the prediction for another sample as far away would"
         if table.moved
         else f"what both predict changes by {size} of how much it changes when each sample moves "
         f"as far in a random direction"

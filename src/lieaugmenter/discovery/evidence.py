@@ -21,6 +21,7 @@ from lieaugmenter.analysis.bench import (
     Row,
     visible_defect,
 )
+from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES
 from lieaugmenter.analysis.components import (
     ABSENT,
     PRESENT,
@@ -142,7 +143,7 @@ class Evidence:
         """
         bench = self.bench
         pairs = list(itertools.product(self.first.singly(), self.second.singly()))
-        if len(pairs) == 1 or bench.moves:
+        if len(pairs) == 1 or isinstance(bench, MovingBench):
             return []
         benches = (
             DerivativeBench(*pair, bench.samples, action=bench.action, output=bench.output)
@@ -290,13 +291,13 @@ def weigh(
         Inputs on which generators are ordered.
     parts
         Samples of the halves that each team learned from, and the other has not seen. Where they
-        are given samples are moved, instead of asking for derivatives, which are rough on images
-        (`MovingBench`).
+        are given, and not too few, samples are moved, instead of asking for derivatives, which are
+        rough on images (`MovingBench`).
     """
     where = pick_device(device)
     search = sent(search, SEARCHED, where)
     judge, y = sent(held_out[0], _JUDGED, where), held_out[1][:_JUDGED]
-    if parts:
+    if parts and min(len(y), *(len(known) for _, known in parts)) >= LEAST_SAMPLES:
         bench = _moving((first, second), (judge, y), parts, action, output, where, seed)
     else:
         bench = DerivativeBench(
@@ -308,7 +309,7 @@ def weigh(
     with torch.no_grad():
         quality = quality_of(((first(judge) + second(judge)) / 2).cpu(), y)
     # Of samples that were moved nothing is put down to what the teams have not learned.
-    if not first.classes and not bench.moves:
+    if not first.classes and not found.moved:
         found = replace(found, visible=visible_defect(quality))
     return Evidence(found, quality, first, second, bench)
 

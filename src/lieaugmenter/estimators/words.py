@@ -87,7 +87,8 @@ def _measured_by_teams(verdict: Verdict) -> str:
     bounds = f"upper bound {upper:.2g}"
     if verdict.lower is not None:
         bounds = f"bounds {at_least_zero(verdict.lower):.2g} to {upper:.2g}"
-    meaning = f"95 % {bounds}; 0 for a symmetry, about 1 for an arbitrary direction"
+    other = "another sample as far away" if verdict.moved else "an arbitrary direction"
+    meaning = f"95 % {bounds}; 0 for a symmetry, about 1 for {other}"
     if verdict.imposed:
         return (
             f"when it was, the held-out loss of two teams of predictors trained on disjoint halves "

@@ -232,11 +232,12 @@ def _chosen(findings: Findings) -> int:
 def _spectrum_picture(findings: Findings) -> Picture | None:
     if not any(row.get("defect") is not None for row in findings.spectrum or findings.table):
         return None
+    one = "another sample as far away" if findings.verdict.moved else "an arbitrary direction"
     caption = (
-        "0 is exact, 1 an arbitrary direction. Filled: surely a symmetry, neither above the bound "
+        f"0 is exact, 1 {one}. Filled: surely a symmetry, neither above the bound "
         "nor clearly apart from zero. Whiskers: 95 % bounds."
     )
-    if findings.departure is not None:
+    if findings.departure is not None and not findings.verdict.moved:
         caption += " Band: single random directions."
     return Picture(plots.svg(plots.spectrum(findings)), "Defect against dimension", caption)
 
