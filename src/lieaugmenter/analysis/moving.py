@@ -229,11 +229,11 @@ class MovingBench(Bench):
         def along(unit: Float[Tensor, "d d"]) -> Float[Tensor, " n"]:
             return torch.cat([self._excess(w, unit, self.coefficients[w]) for w in witnesses])
 
-        form = torch.empty(0)
+        form = torch.zeros(sum(len(w.y) for w in witnesses), 0, 0, dtype=torch.float64)
         for k, unit in enumerate(units):
             own = along(unit)
             grown = own.new_zeros(len(own), k + 1, k + 1)
-            grown[:, :k, :k] = form if k else grown[:, :k, :k]
+            grown[:, :k, :k] = form
             grown[:, k, k] = own
             for j in range(k):
                 # Not from the sum and what is known already: beyond a quadratic form the changes

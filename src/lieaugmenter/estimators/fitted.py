@@ -129,8 +129,11 @@ class Fitted(Settings):
         """For the record: what a verdict on a stream rests on."""
         if "read" not in self._data:
             return {}
-        searched = "" if self.dimensions_ is None else f", generators ordered on {SEARCHED} others"
         judged = f"judged on {self._data['held_out']} held-out samples drawn at random"
+        searched = ""
+        if self.dimensions_ is not None:
+            moved = " and judged, as well," if self.dimensions_.moved else ""
+            searched = f", generators ordered{moved} on up to {SEARCHED} others"
         return {"data": f"read piece by piece; {judged}{searched}"}
 
     def _trials(self) -> dict[str, Any]:
