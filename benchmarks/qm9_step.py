@@ -56,6 +56,9 @@ class Sizes:
     rounds: int = 8
     replays: int = 60
     profiled: int = 5
+    # Of the ways without a measure, some of which take a hundred times as long.
+    rounds_without: int = 3
+    replays_without: int = 8
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,10 @@ WITHOUT = {
     "the same without a CUDA graph": Way(by_kernels=False, bf16=False, recorded=False),
 }
 
-QUICK = Sizes(molecules=3, views=1, width=64, blocks=1, rounds=1, replays=1, profiled=1)
+QUICK = Sizes(
+    molecules=3, views=1, width=64, blocks=1, rounds=1, replays=1, profiled=1, rounds_without=1,
+    replays_without=1,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -242,7 +248,10 @@ def measure_without(sizes: Sizes, device: torch.device) -> dict[str, float]:
         with without:
             step, _ = make_step(make_augmenter(sizes), sizes.molecules, sizes, device, way)
             found |= fastest(
-                {name: step}, rounds=sizes.rounds, replays=sizes.replays, device=device
+                {name: step},
+                rounds=sizes.rounds_without,
+                replays=sizes.replays_without,
+                device=device,
             )
         print(f"{found[name]:8.3f} ms a step  {name}", flush=True)
         del step
