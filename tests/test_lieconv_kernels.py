@@ -87,6 +87,12 @@ def assert_all_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float)
         torch.testing.assert_close(a.float(), b.float(), atol=tolerance * size, rtol=0)
 
 
+def let_few_programs_take_all(patch: pytest.MonkeyPatch) -> None:
+    """So that every program has many tiles, also of these few rows and of few parts."""
+    patch.setattr(lieconv_kernels, "_PROGRAMS", 3)
+    patch.setattr(lieconv_kernels, "_PARTS", 2)
+
+
 def made_norm(*shape: int, training: bool = True) -> MaskedBatchNorm:
     """A batch norm with nothing at its initial value."""
     norm = MaskedBatchNorm(*shape).to(DEVICE).train(training)
@@ -109,7 +115,7 @@ def test_packing_finds_every_atom_in_order() -> None:
     assert torch.equal(found.slots[:n], real.flatten().nonzero().squeeze(1))
     assert torch.equal(found.starts.diff(), real.sum(1).int())
     assert bool(found.fits.all())
-    assert float(found.there.sum()) == n == float(found.in_tiles.sum())
+    assert float(found.there.sum()) == n == int(found.n_atoms)
     owners = (found.slots // 9)[:n]
     torch.testing.assert_close(found.inverse[:n], 1.0 / real.sum(1)[owners])
     assert float(found.inverse[n:].sum()) == 0
@@ -160,6 +166,26 @@ def test_norm_and_swish(batch: tuple[list[int], int], columns: int, training: bo
 
 @with_kernels
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
+def test_a_few_programs_find_the_same_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+    packing = packed([30, 32, 1, 29, 31, 32], 32)
+    x = (100 + normal(packing.rows, 200)) * packing.there
+    leaves = (x, normal(200, seed=1), normal(200, seed=2))
+
+    def found() -> list[Tensor]:
+        norm = made_norm(200)
+        return [
+            *results(lambda *t: [lieconv_kernels.norm_swish(*t, norm.running(), packing)], *leaves),
+            norm.running_mean,
+            norm.running_var,
+        ]
+
+    many = found()
+    let_few_programs_take_all(monkeypatch)
+    assert_all_close(found(), many, 2e-4)
+
+
+@with_kernels
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
 @pytest.mark.parametrize("columns", [48, 200])
 def test_a_single_atom_is_its_own_mean(columns: int) -> None:
     packing, (ours, theirs) = packed([1], 1), (made_norm(columns) for _ in range(2))
@@ -185,8 +211,13 @@ def test_a_single_atom_is_its_own_mean(columns: int) -> None:
 
 
 @with_kernels
+@pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("batch", BATCHES[:2])
-def test_residual_sum_norm_and_swish(batch: tuple[list[int], int]) -> None:
+def test_residual_sum_norm_and_swish(
+    batch: tuple[list[int], int], few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if few:
+        let_few_programs_take_all(monkeypatch)
     packing = packed(*batch)
     real = packing.there.squeeze(1).bool()
     ours, theirs = made_norm(48), made_norm(48)

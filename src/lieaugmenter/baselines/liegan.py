@@ -132,7 +132,9 @@ class ImageDiscriminator(nn.Module):
         super().__init__()
 
         def convolution(before: int, after: int) -> list[nn.Module]:
-            return [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+            # Batch norm would take a bias out again.
+            layer = nn.Conv2d(before, after, 3, padding=1, bias=False)
+            return [layer, nn.BatchNorm2d(after), nn.ReLU()]
 
         self.features = nn.Sequential(
             *convolution(channels, width),

@@ -155,6 +155,7 @@ def _configuration(
         "range": experiment.range,
         "precision": experiment.precision,
         "own_further": experiment.own_further,
+        "own_optimizer": experiment.own_optimizer,
         "own_average": experiment.own_average,
         "own_start": experiment.own_start,
         "own_nimble": experiment.own_nimble,

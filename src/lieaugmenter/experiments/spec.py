@@ -139,6 +139,8 @@ class Experiment:
     own_further
         Whether averages of this project's runs may go along part of the span only, and further
         than training did: see `Predictor.choose_inference`.
+    own_optimizer
+        Of this project's runs: of `optimizer.OPTIMIZERS`.
     own_average
         Length of the running average of the weights in this project's runs, as a share of training.
     warmup, warmup_start
@@ -151,6 +153,8 @@ class Experiment:
         Test samples on which equivariance errors are taken, each times the number of views.
     stacked
         Whether the seeds of a method are trained as one model.
+    compiled
+        Whether networks are compiled where they are trained on a GPU, see `fit`.
     curve
         Test samples on which the error of direct predictions is kept after every epoch; 0 for no
         curve.
@@ -200,12 +204,14 @@ class Experiment:
     own_schedule: str = "cosine"
     own_views: int | None = None
     own_further: bool = False
+    own_optimizer: str = "adam"
     own_average: float = 0.0
     warmup: float = 0.15
     warmup_start: float = 0.2
     prune: float = 0.0
     audited: int = 2000
     stacked: bool = True
+    compiled: bool = False
     curve: int = 0
     epochs_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     least_steps: int = 0

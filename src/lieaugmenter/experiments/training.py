@@ -258,8 +258,12 @@ def _begin(augmenter: LieAugmenter | None, network: nn.Module, scaled: _Scaled) 
 def _alone(
     experiment: Experiment, method: Method, settings: Settings, run: RunFolder
 ) -> dict[str, Any]:
-    """What only a training that is not stacked knows: checkpoints, and averages of weights."""
+    """What only a training that is not stacked knows: checkpoints, averages of weights, other
+    optimisers than Adam, and compiled networks.
+    """
     return {
+        "optimizer": experiment.own_optimizer if method.ours else "adam",
+        "compile": experiment.compiled and pick_device(settings.device).type == "cuda",
         "average": experiment.own_average if method.ours else 0.0,
         "run": run,
         "resume": True,

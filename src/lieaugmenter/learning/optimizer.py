@@ -1,4 +1,4 @@
-"""Adam with the learning rates of a schedule, in groups that a captured step can look at."""
+"""Optimisers with the learning rates of a schedule, in groups that a captured step can look at."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lieaugmenter.learning.muon import Muon
+
 SCHEDULES = ("constant", "cosine", "warm-cosine")
+OPTIMIZERS: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "muon": Muon}
 # The cosine ends at this fraction of the starting rate.
 _LAST_RATE = 0.01
 # A warm schedule rises over this share of training.
@@ -40,13 +43,13 @@ def make_optimizer(
     groups: list[dict[str, Any]],
     lr: float,
     device: torch.device,
-    factory: Callable[[list[dict[str, Any]]], Optimizer] | None = None,
+    factory: Callable[[list[dict[str, Any]]], Optimizer] | str = "adam",
 ) -> Optimizer:
-    """Adam, or what `factory` makes, for the groups that have parameters to train."""
+    """One of `OPTIMIZERS`, or what a factory makes, for the groups that have parameters."""
     groups = [group for group in groups if group["params"]]
     if not groups:
         raise ValueError("neither the model nor the augmenter has a parameter to train")
-    if factory is not None:
+    if not isinstance(factory, str):
         made = factory(groups)
         # The schedule multiplies whatever rates the user's optimiser came with.
         for group in made.param_groups:
@@ -57,8 +60,8 @@ def make_optimizer(
     groups = _merged(groups)
     if device.type == "cuda":
         rate = torch.tensor(lr, device=device)
-        return torch.optim.Adam(groups, lr=rate, fused=True, capturable=True)
-    return torch.optim.Adam(groups, lr=lr, fused=device.type == "cpu")
+        return OPTIMIZERS[factory](groups, lr=rate, fused=True, capturable=True)
+    return OPTIMIZERS[factory](groups, lr=lr, fused=device.type == "cpu")
 
 
 def _merged(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:

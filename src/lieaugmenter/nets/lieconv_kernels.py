@@ -27,11 +27,16 @@ from torch.autograd.function import once_differentiable
 from lieaugmenter.lie.kernels import jit, tl
 
 # Rows and columns of a tile of activations.
-_ROWS = 64
+_ROWS = 8
 _COLUMNS = 128
-# Parts and columns of one step of the statistics' last sum.
-_PARTS = 128
-_FEW_COLUMNS = 32
+# Programs of a pass over all activations: as many as are on an H200 at a time, 16 on each of its
+# 132 multiprocessors, whose registers are full then.
+_PROGRAMS = 2112
+# Parts of a sum over all rows, so that one tile of the last sum takes them all.
+_MOST_PARTS = 384
+# Parts and columns of a tile of the last sum: eight numbers are the least that memory gives.
+_PARTS = 512
+_FEW_COLUMNS = 8
 # Atoms of a molecule: a program holds as many columns of its pair weights.
 _MOST_ATOMS = 32
 # Pairs of a tile, and rows (16 for each atom) of a tile of a convolution.
@@ -81,8 +86,8 @@ class Packing(NamedTuple):
         (rows,): one over the number of atoms of a row's molecule; 0.0 after the last atom.
     starts
         (molecules + 1,): first row of each molecule, and the number of atoms.
-    in_tiles, in_pairs
-        Atoms of every tile of rows, and pairs of every molecule, as floating-point numbers.
+    in_pairs
+        Pairs of every molecule, as floating-point numbers.
     fits
         (molecules, 1): whether there was room for all of a molecule; others have no atoms.
     atoms
@@ -93,7 +98,6 @@ class Packing(NamedTuple):
     there: Float[Tensor, "rows 1"]
     inverse: Float[Tensor, " rows"]
     starts: Int[Tensor, " ends"]
-    in_tiles: Float[Tensor, " tiles"]
     in_pairs: Float[Tensor, " molecules"]
     fits: Bool[Tensor, "molecules 1"]
     atoms: int
@@ -107,6 +111,11 @@ class Packing(NamedTuple):
     def molecules(self) -> int:
         """Molecules of the batch."""
         return len(self.fits)
+
+    @property
+    def n_atoms(self) -> Int[Tensor, "1"]:
+        """The number of atoms, on the device."""
+        return self.starts[-1:]
 
 
 def pack(real: Bool[Tensor, "molecules atoms"], rows: int) -> Packing:
@@ -138,7 +147,6 @@ def pack(real: Bool[Tensor, "molecules atoms"], rows: int) -> Packing:
     every = torch.arange(max(rows, len(flat)), device=real.device)
     slots = every.new_zeros(rows + 1).scatter_(0, row, every[: len(flat)])[:rows]
     there = (every[:rows] < ends[-1]).float()
-    firsts = every[0:rows:_ROWS]
     starts = torch.nn.functional.pad(ends, (1, 0))
     slots = slots * there.long()
     return Packing(
@@ -146,7 +154,6 @@ def pack(real: Bool[Tensor, "molecules atoms"], rows: int) -> Packing:
         there=there.unsqueeze(1),
         inverse=there / counts[slots // atoms].clamp(min=1),
         starts=starts.int(),
-        in_tiles=(ends[-1] - firsts).clamp(0, _ROWS).float(),
         in_pairs=starts.diff().float().square(),
         fits=there_is_room.unsqueeze(1),
         atoms=atoms,
@@ -192,6 +199,35 @@ def _product(a, b, sums, WIDE: tl.constexpr):
     return tl.dot(a, b, sums)
 
 
+# Passes over all activations. A program has some columns, and every so-manieth tile of rows: all
+# programs together go through the matrix from its beginning to its end. It is a single warp: Triton
+# sums the rows of more of them in shared memory, where the columns of a thread lie in one bank.
+
+
+@jit
+def _own_columns(channels, COLUMNS: tl.constexpr):
+    """The columns of a program, and which of them there are."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    return column, column < channels
+
+
+@jit
+def _tile_at(first, column, channels, ROWS: tl.constexpr):
+    """The rows of a tile, and where its entries are."""
+    row = (first + tl.arange(0, ROWS))[:, None]
+    return row, row * channels + column[None, :]
+
+
+@jit
+def _residual(x, change, at, known, ADD: tl.constexpr):
+    """x, or the residual sum, rounded as it is stored."""
+    value = tl.load(x + at, mask=known, other=0.0)
+    if ADD:
+        value = value.to(tl.float32) + tl.load(change + at, mask=known, other=0.0).to(tl.float32)
+        value = value.to(x.dtype.element_ty)
+    return value
+
+
 @jit
 def _moments_kernel(
     x,
@@ -199,32 +235,69 @@ def _moments_kernel(
     y,
     sums,
     spreads,
-    in_tiles,
+    counts,
+    n_atoms,
     rows,
     channels,
     ADD: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """The residual sum, if asked to; the sum of a tile's atoms, and of squares about its mean."""
-    tile = tl.program_id(0)
-    row = tile * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = (row < rows)[:, None] & (column < channels)[None, :]
-    at = row[:, None] * channels + column[None, :]
-    value = tl.load(x + at, mask=inside, other=0.0)
+    """The residual sum, if asked to; the sum of a part's atoms, and of squares about their mean."""
+    column, known = _own_columns(channels, COLUMNS)
+    part, step = tl.program_id(1), tl.num_programs(1) * ROWS
+    n = tl.load(n_atoms)
+    end = n
     if ADD:
-        value = value.to(tl.float32) + tl.load(change + at, mask=inside, other=0.0).to(tl.float32)
-        value = value.to(y.dtype.element_ty)
-        tl.store(y + at, value, mask=inside)
-    value = value.to(tl.float32)
-    count = tl.load(in_tiles + tile)
-    atom = (tl.arange(0, ROWS) < count)[:, None]
-    total = tl.sum(tl.where(atom, value, 0.0), axis=0)
-    centred = tl.where(atom, value - (total / tl.maximum(count, 1.0))[None, :], 0.0)
-    part = tile * channels + column
-    tl.store(sums + part, total, mask=column < channels)
-    tl.store(spreads + part, tl.sum(centred * centred, axis=0), mask=column < channels)
+        end = rows
+    # Centred at one of its own rows: even if that is as far from the mean of all k of them as it
+    # can be, their variance loses no more than a factor of k in precision.
+    near = _residual(x, change, part * ROWS * channels + column, known, ADD).to(tl.float32)
+    total, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    count = n * 0
+    for first in range(part * ROWS, end, step):
+        row, at = _tile_at(first, column, channels, ROWS)
+        value = _residual(x, change, at, known[None, :], ADD)
+        if ADD:
+            tl.store(y + at, value, mask=known[None, :])
+        away = tl.where(row < n, value.to(tl.float32) - near[None, :], 0.0)
+        total += away
+        squares += away * away
+        count += tl.minimum(tl.maximum(n - first, 0), ROWS)
+    of_count = count.to(tl.float32)
+    away = tl.sum(total, axis=0)
+    spread = tl.sum(squares, axis=0) - away * away / tl.maximum(of_count, 1.0)
+    tl.store(sums + part * channels + column, away + of_count * near, mask=known)
+    tl.store(spreads + part * channels + column, tl.maximum(spread, 0.0), mask=known)
+    tl.store(counts + part, of_count)
+
+
+# Last sums. A program has few columns, and a tile for the parts of all of them.
+
+
+@jit
+def _parts_at(pointer, first, parts, column, columns, PARTS: tl.constexpr):
+    """A tile of parts; zero where there are none."""
+    part = (first + tl.arange(0, PARTS))[:, None]
+    there = (part < parts) & (column < columns)[None, :]
+    return tl.load(pointer + part * columns + column[None, :], mask=there, other=0.0)
+
+
+@jit
+def _counts_at(counts, first, parts, PARTS: tl.constexpr):
+    """The counts of a tile of parts."""
+    part = first + tl.arange(0, PARTS)
+    return tl.load(counts + part, mask=part < parts, other=0.0)
+
+
+@jit
+def _total_kernel(x, y, parts, columns, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sum of all parts, for a few columns."""
+    column, known = _own_columns(columns, COLUMNS)
+    total = tl.zeros((PARTS, COLUMNS), tl.float32)
+    for first in range(0, parts, PARTS):
+        total += _parts_at(x, first, parts, column, columns, PARTS)
+    tl.store(y + column, tl.sum(total, axis=0), mask=known)
 
 
 @jit
@@ -243,35 +316,30 @@ def _statistics_kernel(
     COLUMNS: tl.constexpr,
 ):
     """Mean and variance of a few columns from all parts; the running ones go towards them."""
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((COLUMNS,), tl.float32)
-    everything = 0.0
+    column, known = _own_columns(channels, COLUMNS)
+    mean_before = tl.load(running_mean + column, mask=known, other=0.0)
+    variance_before = tl.load(running_variance + column, mask=known, other=0.0)
+    total, everything = tl.zeros((PARTS, COLUMNS), tl.float32), tl.zeros((PARTS,), tl.float32)
     for first in range(0, parts, PARTS):
-        part = first + tl.arange(0, PARTS)
-        there = (part < parts)[:, None] & (column < channels)[None, :]
-        at = part[:, None] * channels + column[None, :]
-        total += tl.sum(tl.load(sums + at, mask=there, other=0.0), axis=0)
-        everything += tl.sum(tl.load(counts + part, mask=part < parts, other=0.0), axis=0)
-    everything = tl.maximum(everything, 1.0)
-    centre = total / everything
-    spread = tl.zeros((COLUMNS,), tl.float32)
+        total += _parts_at(sums, first, parts, column, channels, PARTS)
+        everything += _counts_at(counts, first, parts, PARTS)
+    count = tl.maximum(tl.sum(everything, axis=0), 1.0)
+    centre = tl.sum(total, axis=0) / count
+    spread = tl.zeros((PARTS, COLUMNS), tl.float32)
     for first in range(0, parts, PARTS):
-        part = first + tl.arange(0, PARTS)
-        there = (part < parts)[:, None] & (column < channels)[None, :]
-        at = part[:, None] * channels + column[None, :]
-        count = tl.load(counts + part, mask=part < parts, other=0.0)[:, None]
-        of_part = tl.load(sums + at, mask=there, other=0.0) / tl.maximum(count, 1.0)
-        away = of_part - centre[None, :]
-        within = tl.load(spreads + at, mask=there, other=0.0)
-        spread += tl.sum(within + count * away * away, axis=0)
-    known = column < channels
+        of_count = _counts_at(counts, first, parts, PARTS)[:, None]
+        of_part = _parts_at(sums, first, parts, column, channels, PARTS)
+        away = of_part / tl.maximum(of_count, 1.0) - centre[None, :]
+        within = _parts_at(spreads, first, parts, column, channels, PARTS)
+        spread += within + of_count * away * away
+    squares = tl.sum(spread, axis=0)
     tl.store(mean + column, centre, mask=known)
-    tl.store(variance + column, spread / everything, mask=known)
-    before = tl.load(running_mean + column, mask=known, other=0.0)
-    tl.store(running_mean + column, before + momentum * (centre - before), mask=known)
-    before = tl.load(running_variance + column, mask=known, other=0.0)
-    unbiased = spread / tl.maximum(everything - 1.0, 1.0)
-    tl.store(running_variance + column, before + momentum * (unbiased - before), mask=known)
+    tl.store(variance + column, squares / count, mask=known)
+    mean_after = mean_before + momentum * (centre - mean_before)
+    tl.store(running_mean + column, mean_after, mask=known)
+    unbiased = squares / tl.maximum(count - 1.0, 1.0)
+    variance_after = variance_before + momentum * (unbiased - variance_before)
+    tl.store(running_variance + column, variance_after, mask=known)
 
 
 @jit
@@ -287,28 +355,26 @@ def _norm_swish_kernel(
     variance,
     weight,
     bias,
-    in_tiles,
+    n_atoms,
     rows,
     eps,
     channels,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """A tile of the result; zero after the last atom."""
-    tile = tl.program_id(0)
-    row = tile * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    known = column < channels
-    inside = (row < rows)[:, None] & known[None, :]
-    atom = (tl.arange(0, ROWS) < tl.load(in_tiles + tile))[:, None]
-    at = row[:, None] * channels + column[None, :]
+    """Tiles of the result; zero after the last atom."""
+    column, known = _own_columns(channels, COLUMNS)
+    n = tl.load(n_atoms)
     factor = _scale(tl.load(variance + column, mask=known, other=1.0), eps)
     factor *= tl.load(weight + column, mask=known, other=0.0)
     shift = tl.load(bias + column, mask=known, other=0.0)
     centre = tl.load(mean + column, mask=known, other=0.0)
-    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    value = _swish((value - centre[None, :]) * factor[None, :] + shift[None, :])
-    tl.store(y + at, tl.where(atom, value, 0.0).to(y.dtype.element_ty), mask=inside)
+    for first in range(tl.program_id(1) * ROWS, rows, tl.num_programs(1) * ROWS):
+        row, at = _tile_at(first, column, channels, ROWS)
+        value = tl.load(x + at, mask=known[None, :], other=0.0).to(tl.float32)
+        value = _swish((value - centre[None, :]) * factor[None, :] + shift[None, :])
+        value = tl.where(row < n, value, 0.0).to(y.dtype.element_ty)
+        tl.store(y + at, value, mask=known[None, :])
 
 
 @jit
@@ -320,30 +386,31 @@ def _norm_swish_sums_kernel(
     weight,
     bias,
     parts,
-    in_tiles,
+    n_atoms,
     eps,
     channels,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """Parts of the gradients of weight and bias: the sums that the gradient of x needs."""
-    tile = tl.program_id(0)
-    row = tile * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    known = column < channels
-    atom = (tl.arange(0, ROWS) < tl.load(in_tiles + tile))[:, None] & known[None, :]
-    at = row[:, None] * channels + column[None, :]
+    column, known = _own_columns(channels, COLUMNS)
+    n = tl.load(n_atoms)
     scale = _scale(tl.load(variance + column, mask=known, other=1.0), eps)
-    centre = tl.load(mean + column, mask=known, other=0.0)
-    value = tl.load(x + at, mask=atom, other=0.0).to(tl.float32)
-    value = (value - centre[None, :]) * scale[None, :]
-    stretch = tl.load(weight + column, mask=known, other=0.0)
+    factor = scale * tl.load(weight + column, mask=known, other=0.0)
     shift = tl.load(bias + column, mask=known, other=0.0)
-    arriving = tl.load(gradient + at, mask=atom, other=0.0).to(tl.float32)
-    arriving *= _swish_slope(value * stretch[None, :] + shift[None, :])
-    part = tile * (2 * channels) + column
-    tl.store(parts + part, tl.sum(arriving * value, axis=0), mask=known)
-    tl.store(parts + part + channels, tl.sum(arriving, axis=0), mask=known)
+    centre = tl.load(mean + column, mask=known, other=0.0)
+    weighed, plain = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    for first in range(tl.program_id(1) * ROWS, n, tl.num_programs(1) * ROWS):
+        row, at = _tile_at(first, column, channels, ROWS)
+        atom = (row < n) & known[None, :]
+        value = tl.load(x + at, mask=atom, other=0.0).to(tl.float32) - centre[None, :]
+        arriving = tl.load(gradient + at, mask=atom, other=0.0).to(tl.float32)
+        arriving *= _swish_slope(value * factor[None, :] + shift[None, :])
+        weighed += arriving * value
+        plain += arriving
+    part = tl.program_id(1) * (2 * channels) + column
+    tl.store(parts + part, tl.sum(weighed, axis=0) * scale, mask=known)
+    tl.store(parts + part + channels, tl.sum(plain, axis=0), mask=known)
 
 
 @jit
@@ -357,8 +424,7 @@ def _norm_swish_backward_kernel(
     weight,
     bias,
     sums,
-    in_tiles,
-    count,
+    n_atoms,
     rows,
     eps,
     channels,
@@ -366,33 +432,30 @@ def _norm_swish_backward_kernel(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """A tile of the gradient of x, with what came past the norm; zero after the last atom."""
-    tile = tl.program_id(0)
-    row = tile * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    known = column < channels
-    inside = (row < rows)[:, None] & known[None, :]
-    atom = (tl.arange(0, ROWS) < tl.load(in_tiles + tile))[:, None] & known[None, :]
-    at = row[:, None] * channels + column[None, :]
+    """Tiles of the gradient of x, with what came past the norm; zero after the last atom."""
+    column, known = _own_columns(channels, COLUMNS)
+    n = tl.load(n_atoms)
     spread = tl.load(variance + column, mask=known, other=1.0)
     scale = _scale(spread, eps)
-    centre = tl.load(mean + column, mask=known, other=0.0)
-    value = tl.load(x + at, mask=atom, other=0.0).to(tl.float32)
-    value = (value - centre[None, :]) * scale[None, :]
-    stretch = tl.load(weight + column, mask=known, other=0.0)
+    factor = scale * tl.load(weight + column, mask=known, other=0.0)
     shift = tl.load(bias + column, mask=known, other=0.0)
-    arriving = tl.load(gradient + at, mask=atom, other=0.0).to(tl.float32)
-    arriving *= _swish_slope(value * stretch[None, :] + shift[None, :])
-    share = 1.0 / tl.maximum(tl.load(count).to(tl.float32), 1.0)
-    of_weight = tl.load(sums + column, mask=known, other=0.0) * share
-    of_bias = tl.load(sums + channels + column, mask=known, other=0.0) * share
+    centre = tl.load(mean + column, mask=known, other=0.0)
+    share = factor / tl.maximum(n, 1).to(tl.float32)
+    offset = tl.load(sums + channels + column, mask=known, other=0.0) * share
+    slope = tl.load(sums + column, mask=known, other=0.0) * share * scale
     # A variance that counts as eps does not move with x.
-    of_weight = tl.where(spread < eps, 0.0, of_weight)
-    found = arriving - of_bias[None, :] - value * of_weight[None, :]
-    found *= (scale * stretch)[None, :]
-    if ADD:
-        found += tl.load(passed_on + at, mask=atom, other=0.0).to(tl.float32)
-    tl.store(of_x + at, tl.where(atom, found, 0.0).to(of_x.dtype.element_ty), mask=inside)
+    slope = tl.where(spread < eps, 0.0, slope)
+    for first in range(tl.program_id(1) * ROWS, rows, tl.num_programs(1) * ROWS):
+        row, at = _tile_at(first, column, channels, ROWS)
+        atom = (row < n) & known[None, :]
+        value = tl.load(x + at, mask=atom, other=0.0).to(tl.float32) - centre[None, :]
+        found = tl.load(gradient + at, mask=atom, other=0.0).to(tl.float32)
+        found *= _swish_slope(value * factor[None, :] + shift[None, :])
+        found = found * factor[None, :] - offset[None, :] - value * slope[None, :]
+        if ADD:
+            found += tl.load(passed_on + at, mask=atom, other=0.0).to(tl.float32)
+        found = tl.where(atom, found, 0.0).to(of_x.dtype.element_ty)
+        tl.store(of_x + at, found, mask=known[None, :])
 
 
 @jit
@@ -974,16 +1037,27 @@ def _statistics(
     mean, variance = sums.new_empty(2, columns)
     _statistics_kernel[(_tiles(columns, _FEW_COLUMNS),)](
         sums, spreads, counts, mean, variance, running.mean, running.variance, running.momentum,
-        parts, channels=columns, PARTS=_PARTS, COLUMNS=_FEW_COLUMNS, num_warps=4,
+        parts, channels=columns, PARTS=_PARTS, COLUMNS=_FEW_COLUMNS, num_warps=8,
     )  # fmt: skip
     return mean, variance
 
 
-def _tile_sizes(x: Tensor) -> tuple[tuple[int, int], dict[str, int]]:
-    """Grid and sizes of a pass over all activations."""
+def _total(parts: Float[Tensor, "parts columns"]) -> Float[Tensor, " columns"]:
+    """The sum of all parts."""
+    total = parts.new_empty(parts.shape[1])
+    _total_kernel[(_tiles(len(total), _FEW_COLUMNS),)](
+        parts, total, *parts.shape, PARTS=_PARTS, COLUMNS=_FEW_COLUMNS, num_warps=8
+    )
+    return total
+
+
+def _sweep(x: Tensor, most: int = _PROGRAMS) -> tuple[tuple[int, int], dict[str, int]]:
+    """Grid and sizes of a pass over all activations, in so many parts at most."""
     rows, columns = x.shape
-    grid = (_tiles(rows, _ROWS), _tiles(columns, _COLUMNS))
-    return grid, {"channels": columns, "ROWS": _ROWS, "COLUMNS": _COLUMNS, "num_warps": 8}
+    of_columns = _tiles(columns, _COLUMNS)
+    parts = min(_tiles(rows, _ROWS), most, max(_PROGRAMS // of_columns, 1))
+    sizes = {"channels": columns, "ROWS": _ROWS, "COLUMNS": _COLUMNS, "num_warps": 1}
+    return (of_columns, parts), sizes
 
 
 def _norm_forward(
@@ -996,21 +1070,23 @@ def _norm_forward(
     packing: Packing,
 ) -> tuple[Tensor, Tensor]:
     """The residual sum, and swish of its batch norm."""
-    grid, sizes = _tile_sizes(x)
     add = change is not None
     total, y = torch.empty_like(x) if add else x, torch.empty_like(x)
     mean, variance = running.mean, running.variance
     with torch.cuda.device_of(x):
         if add or running.training:
-            sums, spreads = weight.new_empty(2, grid[0], x.shape[1])
+            grid, sizes = _sweep(x, _MOST_PARTS)
+            sums, spreads = weight.new_empty(2, grid[1], x.shape[1])
+            counts = weight.new_empty(grid[1])
             _moments_kernel[grid](
-                x, change if add else x, total, sums, spreads, packing.in_tiles, len(x),
+                x, change if add else x, total, sums, spreads, counts, packing.n_atoms, len(x),
                 ADD=add, **sizes,
             )  # fmt: skip
             if running.training:
-                mean, variance = _statistics(sums, spreads, packing.in_tiles, running)
+                mean, variance = _statistics(sums, spreads, counts, running)
+        grid, sizes = _sweep(x)
         _norm_swish_kernel[grid](
-            total, y, mean, variance, weight, bias, packing.in_tiles, len(x), running.eps, **sizes
+            total, y, mean, variance, weight, bias, packing.n_atoms, len(x), running.eps, **sizes
         )
     ctx.save_for_backward(total, mean, variance, weight, bias)
     ctx.packing, ctx.eps = packing, running.eps
@@ -1023,16 +1099,17 @@ def _norm_backward(
     """Gradients of x (or of what was added to it), weight and bias."""
     x, *common = ctx.saved_tensors
     packing: Packing = ctx.packing
-    grid, sizes = _tile_sizes(x)
     gradient = gradient.contiguous()
-    parts = common[-1].new_empty(grid[0], 2 * x.shape[1])
-    _norm_swish_sums_kernel[grid](x, gradient, *common, parts, packing.in_tiles, ctx.eps, **sizes)
-    sums = parts.sum(0)
+    grid, sizes = _sweep(x, _MOST_PARTS)
+    parts = common[-1].new_empty(grid[1], 2 * x.shape[1])
+    _norm_swish_sums_kernel[grid](x, gradient, *common, parts, packing.n_atoms, ctx.eps, **sizes)
+    sums = _total(parts)
     of_x = torch.empty_like(x)
     add = passed_on is not None
+    grid, sizes = _sweep(x)
     _norm_swish_backward_kernel[grid](
         x, gradient, passed_on.contiguous() if add else x, of_x, *common, sums,
-        packing.in_tiles, packing.starts[-1:], len(x), ctx.eps, ADD=add, **sizes,
+        packing.n_atoms, len(x), ctx.eps, ADD=add, **sizes,
     )  # fmt: skip
     of_weight, of_bias = sums.view(2, -1)
     return of_x, of_weight, of_bias
@@ -1125,8 +1202,9 @@ class _Pool(torch.autograd.Function):
         y = x.new_empty(packing.molecules, columns, dtype=torch.float32)
         with torch.cuda.device_of(x):
             _pool_kernel[(_tiles(columns, _COLUMNS), packing.molecules)](
-                x, y, packing.starts, channels=columns, J=_MOST_ATOMS, COLUMNS=_COLUMNS
-            )
+                x, y, packing.starts, channels=columns, J=_MOST_ATOMS, COLUMNS=_COLUMNS,
+                num_warps=1,
+            )  # fmt: skip
         ctx.packing, ctx.dtype = packing, x.dtype
         return y
 
@@ -1212,14 +1290,14 @@ class _PairWeights(torch.autograd.Function):
 
         parts = empty(2 * networks * channels)
         _pair_third_sums_kernel[grid](starts, *of_third_layer, parts, ctx.eps[1], **ctx.launch)
-        of_norm3 = parts.sum(0)
+        of_norm3 = _total(parts)
         sizes = (2 * networks * hidden, third.numel())
         parts = empty(*sizes)
         _pair_second_sums_kernel[grid](
             starts, kept2, *norm2, third, *of_third_layer, of_norm3, parts, ctx.n_pairs, *ctx.eps,
             H=hidden, **ctx.launch,
         )  # fmt: skip
-        of_norm2, of_third = parts.sum(0).split(sizes)
+        of_norm2, of_third = _total(parts).split(sizes)
         sizes = (second.numel(), first.numel())
         parts = empty(*sizes)
         of_positions = positions.new_zeros(networks, *positions.shape)
@@ -1228,7 +1306,7 @@ class _PairWeights(torch.autograd.Function):
             of_norm3, of_norm2, parts, of_positions, ctx.n_pairs, len(positions), *ctx.eps,
             H=hidden, A=_AXES, **ctx.launch,
         )  # fmt: skip
-        of_second, of_first = parts.sum(0).split(sizes)
+        of_second, of_first = _total(parts).split(sizes)
         return (
             of_positions.sum(0), of_first.view_as(first),
             of_second.view_as(second), *of_norm2.view(2, networks, hidden), None,

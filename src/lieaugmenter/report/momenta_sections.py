@@ -95,8 +95,8 @@ def about_momenta() -> str:
             f"{FRAMES:g}. The oracle draws coefficients of the true generators up to γ; with the "
             "whole group it draws uniform turns and boosts whose rapidities have a deviation of "
             "0.1 in each direction. "
-            f"L-GATr has {experiment.epochs_of['lgatr']} epochs, because its steps take longer; "
-            "the reference trains it for a quarter of the transformer's steps.",
+            f"L-GATr has {experiment.epochs_of['lgatr']} epochs, because its steps take longer: "
+            "a quarter of the transformer's steps, as in the reference.",
             "The paper's weights for this task are not known: they are those of its other task "
             f"with six generators. γ = {experiment.range:g} is ours: with that task's γ = 3 a "
             f"boost would multiply energies by up to {math.cosh(3 * math.sqrt(2)):.0f}.",

@@ -1,0 +1,118 @@
+"""Muon (Jordan et al. 2024): Adam, but the matrices of hidden layers take orthogonalised steps."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# Matrices with fewer rows or columns, such as embeddings and read-outs, are left to Adam.
+_LEAST_SIDE = 64
+# Of the momentum, as published.
+_MOMENTUM = 0.95
+# An odd polynomial that takes singular values between 0 and 1 near to 1, five times over.
+_POLYNOMIAL = (3.4445, -4.7750, 2.0315)
+_ROUNDS = 5
+# With it a step is about as long as one of Adam at the same rate (Liu et al. 2025).
+_LIKE_ADAM = 0.2
+
+
+class Muon(torch.optim.Adam):
+    """Adam, but a matrix follows its momentum with all singular values made alike.
+
+    Directions in which gradients are small, which Adam's entrywise scaling leaves behind, are then
+    learned as fast as the others. Steps are scaled to the length of Adam's, so that both take the
+    same learning rate.
+
+    Parameters
+    ----------
+    groups
+        Of parameters, as for any optimiser. Matrices of 64 or more rows and columns take
+        orthogonalised steps, everything else those of Adam.
+    lr
+        Learning rate of both.
+    options
+        As for `torch.optim.Adam`.
+
+    Examples
+    --------
+    >>> layer = torch.nn.Linear(64, 64)
+    >>> optimizer = Muon([{"params": layer.parameters()}], lr=1e-3)
+    >>> layer(torch.ones(1, 64)).sum().backward()
+    >>> optimizer.step()
+    """
+
+    def __init__(self, groups: Any, lr: float | Tensor = 1e-3, **options: Any) -> None:
+        super().__init__(groups, lr=lr, **options)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Take a step of all parameters that have gradients."""
+        turned = [self._follow(group) for group in self.param_groups]
+        gradients = [(p, p.grad) for parameters in turned for p in parameters]
+        # Without a gradient Adam leaves them alone.
+        for parameter, _ in gradients:
+            parameter.grad = None
+        found = super().step(closure)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        return found
+
+    def _follow(self, group: dict[str, Any]) -> list[Tensor]:
+        """Move the matrices of a group; which they are."""
+        alike = defaultdict[tuple[int, ...], list[Tensor]](list)
+        for parameter in group["params"]:
+            if parameter.grad is not None and _is_hidden(parameter):
+                alike[tuple(sorted(parameter.shape))].append(parameter)
+        for parameters in alike.values():
+            wide = torch.stack([_wide(self._momentum(p)) for p in parameters])
+            steps = orthogonal(wide) * (_LIKE_ADAM * math.sqrt(wide.shape[-1]))
+            for parameter, step in zip(parameters, steps, strict=True):
+                parameter.sub_(_as(step, parameter) * group["lr"])
+        return [parameter for parameters in alike.values() for parameter in parameters]
+
+    def _momentum(self, parameter: Tensor) -> Tensor:
+        """The gradient, looked at from where the momentum leads (Nesterov)."""
+        state = self.state[parameter]
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        assert parameter.grad is not None  # `_follow` has looked
+        state["momentum"].lerp_(parameter.grad, 1 - _MOMENTUM)
+        return parameter.grad.lerp(state["momentum"], _MOMENTUM)
+
+
+def orthogonal(matrices: Float[Tensor, "batch rows columns"]) -> Tensor:
+    """Matrices with the same singular vectors, and singular values between about 0.7 and 1.2.
+
+    Parameters
+    ----------
+    matrices
+        No more rows than columns. On a GPU products are in bfloat16: errors of a few per cent in
+        what is an approximation anyway.
+    """
+    x = matrices / matrices.flatten(1).norm(dim=1).clamp_min(1e-12)[:, None, None]
+    if x.is_cuda:
+        x = x.bfloat16()
+    first, third, fifth = _POLYNOMIAL
+    for _ in range(_ROUNDS):
+        square = x @ x.mT
+        mixture = torch.baddbmm(square, square, square, beta=third, alpha=fifth)
+        x = torch.baddbmm(x, mixture, x, beta=first)
+    return x.to(matrices.dtype)
+
+
+def _is_hidden(parameter: Tensor) -> bool:
+    return parameter.ndim == 2 and min(parameter.shape) >= _LEAST_SIDE
+
+
+def _wide(matrix: Tensor) -> Tensor:
+    return matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
+
+
+def _as(step: Tensor, parameter: Tensor) -> Tensor:
+    return step if step.shape == parameter.shape else step.mT
