@@ -119,7 +119,7 @@ class Experiment:
     epochs
         Of every method, but for those of `epochs_of`.
     epochs_of
-        By kind, where a step takes much longer than the others'.
+        By kind, where they differ: where a step takes much longer, or where fewer are enough.
     least_steps
         Of every method: few data are trained on for more epochs, until there are as many steps.
     own_objective

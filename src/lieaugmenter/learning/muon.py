@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -53,13 +53,13 @@ class Muon(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Take a step of all parameters that have gradients."""
-        turned = [self._follow(group) for group in self.param_groups]
-        gradients = [(p, p.grad) for parameters in turned for p in parameters]
+        moved = [p for group in self.param_groups for p in self._follow(group)]
+        gradients = [parameter.grad for parameter in moved]
         # Without a gradient Adam leaves them alone.
-        for parameter, _ in gradients:
+        for parameter in moved:
             parameter.grad = None
         found = super().step(closure)
-        for parameter, gradient in gradients:
+        for parameter, gradient in zip(moved, gradients, strict=True):
             parameter.grad = gradient
         return found
 
@@ -70,20 +70,27 @@ class Muon(torch.optim.Adam):
             if parameter.grad is not None and _is_hidden(parameter):
                 alike[tuple(sorted(parameter.shape))].append(parameter)
         for parameters in alike.values():
-            wide = torch.stack([_wide(self._momentum(p)) for p in parameters])
-            steps = orthogonal(wide) * (_LIKE_ADAM * math.sqrt(wide.shape[-1]))
-            for parameter, step in zip(parameters, steps, strict=True):
-                parameter.sub_(_as(step, parameter) * group["lr"])
+            wide = torch.stack([_wide(ahead) for ahead in self._look_ahead(parameters)])
+            length = _LIKE_ADAM * math.sqrt(wide.shape[-1]) * group["lr"]
+            steps = [
+                _as(step, parameter)
+                for step, parameter in zip(orthogonal(wide) * length, parameters, strict=True)
+            ]
+            torch._foreach_sub_(parameters, steps)  # pyright: ignore[reportPrivateImportUsage]
         return [parameter for parameters in alike.values() for parameter in parameters]
 
-    def _momentum(self, parameter: Tensor) -> Tensor:
-        """The gradient, looked at from where the momentum leads (Nesterov)."""
-        state = self.state[parameter]
-        if not state:
-            state["momentum"] = torch.zeros_like(parameter)
-        assert parameter.grad is not None  # `_follow` has looked
-        state["momentum"].lerp_(parameter.grad, 1 - _MOMENTUM)
-        return parameter.grad.lerp(state["momentum"], _MOMENTUM)
+    def _look_ahead(self, parameters: list[Tensor]) -> Sequence[Tensor]:
+        """Gradients, mixed with the momentum that they have entered (Nesterov)."""
+        momenta, gradients = [], []
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["momentum"] = torch.zeros_like(parameter)
+            momenta.append(state["momentum"])
+            gradients.append(parameter.grad)
+        # One launch for all; torch's own optimisers use these as well.
+        torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)  # pyright: ignore[reportPrivateImportUsage]
+        return torch._foreach_lerp(gradients, momenta, _MOMENTUM)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def orthogonal(matrices: Float[Tensor, "batch rows columns"]) -> Tensor:

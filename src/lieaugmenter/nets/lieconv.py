@@ -235,9 +235,9 @@ class LieConv(nn.Module):
     13,536 more, biases that a batch norm takes out again, and leaves out the few per cent of pairs
     that are farthest apart.
 
-    On a GPU under autocast to bfloat16 training and prediction run through `lieconv_kernels`: the
-    same numbers up to rounding, but differentiable only once. In evaluation mode with gradients,
-    and for molecules of more than 32 atoms, the layers run.
+    On a GPU in bfloat16, under autocast or by `in_half`, training and prediction run through
+    `lieconv_kernels`: the same numbers up to rounding, but differentiable only once. In evaluation
+    mode with gradients, and for molecules of more than 32 atoms, the layers run.
 
     Parameters
     ----------
@@ -254,6 +254,9 @@ class LieConv(nn.Module):
         For steps that are captured in a CUDA graph, whose sizes are fixed: a bound on the mean
         number of atoms of the molecules of a batch. There is room for as many, instead of for all
         padding; molecules without room get NaN. Elsewhere the atoms are counted.
+    in_half
+        Whether a GPU computes in bfloat16 without being told so by autocast, where it can: for
+        predictions at the speed, and with the rounding, of training.
 
     Examples
     --------
@@ -276,6 +279,7 @@ class LieConv(nn.Module):
         n_blocks: int = 6,
         elements: Sequence[int] = (1, 6, 7, 8, 9),
         atoms_per_molecule: float | None = None,
+        in_half: bool = False,
     ) -> None:
         super().__init__()
         if width < 4 or width % 4:
@@ -283,6 +287,7 @@ class LieConv(nn.Module):
         if n_blocks < 1:
             raise ValueError(f"n_blocks={n_blocks}: at least 1")
         self.atoms_per_molecule = atoms_per_molecule
+        self.in_half = in_half
         self.register_buffer("element_charges", torch.tensor(sorted(elements)), persistent=False)
         # Without bias for the reason given in Bottleneck.
         self.embedding = nn.Linear(_POWERS * len(elements), width, bias=False)
@@ -332,12 +337,13 @@ class LieConv(nn.Module):
             return self.readout(pooled)
 
     def _takes_kernels(self, positions: Tensor) -> bool:
-        """Whether this is a plain call on a GPU under autocast to bfloat16."""
+        """Whether this is a plain call on a GPU in bfloat16."""
+        lowered = torch.is_autocast_enabled("cuda")
+        lowered = lowered and torch.get_autocast_dtype("cuda") == torch.bfloat16
         return (
             positions.is_cuda
             and kernels.available()
-            and torch.is_autocast_enabled("cuda")
-            and torch.get_autocast_dtype("cuda") == torch.bfloat16
+            and (lowered or self.in_half)
             and not torch.compiler.is_compiling()
             and not kernels.transforming()
             and (self.training or not torch.is_grad_enabled())
