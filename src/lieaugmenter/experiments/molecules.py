@@ -26,7 +26,7 @@ _PAPER = Objective(
 _SIZE = (1536, 6)
 # Of this project's runs, where the paper has 500. With Muon's steps wide networks learn in fewer of
 # them: see docs/decisions.md.
-_OWN_EPOCHS = 90
+_OWN_EPOCHS = 64
 _OWN_KINDS = ("trivial", "oracle", "lieaugmenter")
 # Room for atoms in a captured step: the mean of 125 molecules is above it once in 10¹² batches.
 _ATOMS_PER_MOLECULE = 20.0

@@ -53,12 +53,16 @@ class Muon(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Take a step of all parameters that have gradients."""
+        found = None
+        if closure is not None:
+            with torch.enable_grad():
+                found = closure()
         moved = [p for group in self.param_groups for p in self._follow(group)]
         gradients = [parameter.grad for parameter in moved]
         # Without a gradient Adam leaves them alone.
         for parameter in moved:
             parameter.grad = None
-        found = super().step(closure)
+        super().step()
         for parameter, gradient in zip(moved, gradients, strict=True):
             parameter.grad = gradient
         return found
@@ -85,6 +89,8 @@ class Muon(torch.optim.Adam):
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
+                # Adam looks for a step in whatever state it is given back.
+                state["step"] = torch.zeros((), device=parameter.device)
                 state["momentum"] = torch.zeros_like(parameter)
             momenta.append(state["momentum"])
             gradients.append(parameter.grad)
@@ -93,7 +99,9 @@ class Muon(torch.optim.Adam):
         return torch._foreach_lerp(gradients, momenta, _MOMENTUM)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def orthogonal(matrices: Float[Tensor, "batch rows columns"]) -> Tensor:
+def orthogonal(
+    matrices: Float[Tensor, "batch rows columns"],
+) -> Float[Tensor, "batch rows columns"]:
     """Matrices with the same singular vectors, and singular values between about 0.7 and 1.2.
 
     Parameters
@@ -101,6 +109,12 @@ def orthogonal(matrices: Float[Tensor, "batch rows columns"]) -> Tensor:
     matrices
         No more rows than columns. On a GPU products are in bfloat16: errors of a few per cent in
         what is an approximation anyway.
+
+    Examples
+    --------
+    >>> values = torch.linalg.svdvals(orthogonal(torch.diag_embed(torch.tensor([[1.0, 0.1]]))))
+    >>> bool(((0.6 < values) & (values < 1.3)).all())
+    True
     """
     x = matrices / matrices.flatten(1).norm(dim=1).clamp_min(1e-12)[:, None, None]
     if x.is_cuda:

@@ -476,9 +476,11 @@ def _best_bold(
 
 
 def as_text(value: Reported | Statistic | None, measure: Measure) -> str:
-    """Mean ± standard deviation."""
+    """Mean ± standard deviation; of one run the value alone."""
     if value is None:
         return NO_VALUE
+    if isinstance(value, Statistic) and value.n == 1:
+        return measure.write(value.mean)
     # Durations of the paper have no spread, and those of a stack are all the same.
     if value.std is None or (value.std == 0 and measure.key == "train-seconds"):
         return measure.write(value.mean)
@@ -629,14 +631,19 @@ def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
             said.append(f"{label(method.row)}: {', '.join(counts)}; all averaged {averaged}")
     if not said:
         return []
-    further = "averaged along part of the span and further, "
-    further = further if finished.experiment.own_further else ""
+    experiment = finished.experiment
+    ways = ["averaged over elements"]
+    ways += ["averaged along part of the span and further"] * experiment.own_further
+    plain = (
+        "by a plain network that was trained without augmentation beside it (its training is not "
+        "in the seconds)"
+    )
+    ways += ["directly", plain] if experiment.fallback else ["directly"]
+    oracle = "So does the oracle, without a plain network." if experiment.fallback else ""
     return [
         "With own settings LieAugmenter predicts in the way that does best on the validation data: "
-        f"averaged over elements, {further}directly, or by a plain network that was trained "
-        "without augmentation beside it (its training is not in the seconds). So does the oracle, "
-        f"without a plain network. The seeds chose, and averaging would have given: "
-        f"{'; '.join(said)}."
+        f"{', '.join(ways[:-1])}, or {ways[-1]}. {oracle or 'So does the oracle.'} The seeds "
+        f"chose, and averaging would have given: {'; '.join(said)}."
     ]
 
 
