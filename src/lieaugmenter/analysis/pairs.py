@@ -22,6 +22,7 @@ def partners(
 
     Examples
     --------
+    >>> import torch
     >>> partners(torch.tensor([[torch.inf, 2.0, 9.0]]), torch.tensor([1.0]))
     (tensor([1]), tensor([0.2500]))
     """
