@@ -19,17 +19,16 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.catalogue import EXPERIMENTS
-from lieaugmenter.experiments.results import collect, read_results
+from lieaugmenter.experiments.results import write_results
 from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.learning.trainer import TimeIsUp
-from lieaugmenter.runs import RunError, check_same, write_json
+from lieaugmenter.runs import RunError
 
 # Relative costs, so that the longest runs start first.
 _COST = {"liegan": 4.0, "augerino": 3.0, "emlp": 2.0, "trivial": 0.3, "trivial-paper": 0.3}
@@ -108,6 +107,8 @@ def _asked(experiment: Experiment, arguments: argparse.Namespace) -> Experiment:
 def run(job: Job, arguments: argparse.Namespace, end: float) -> str:
     """Train and measure; how it ended, for people."""
     warnings.simplefilter("ignore")
+    # A step that is not what was measured takes several times as long.
+    warnings.filterwarnings("default", message=".*(cannot be captured|out of memory)")
     torch.set_num_threads(1)
     experiment = _asked(EXPERIMENTS[job.experiment], arguments)
     source = arguments.data if job.experiment.startswith("two-body") else None
@@ -151,26 +152,6 @@ def _gather(out: Path) -> None:
             shutil.copy(path, target)
 
 
-def _with_others(content: dict[str, Any], experiment: Experiment, path: Path) -> dict[str, Any]:
-    """The results, and those of the file that are of other methods and seeds."""
-    # Of all methods together: L-GATr alone has fewer epochs, an ablation other views.
-    common = experiment.run_as(Method("lieaugmenter"), quick=content["settings"]["quick"])
-    names = ("epochs", "batch_size", "lr", "own_lr", "n_views", "range")
-    present = {name: getattr(common, name) for name in names} | {"hidden": list(common.hidden)}
-    content = {**content, "settings": {**content["settings"], **present}}
-    if not path.exists():
-        return content
-    before = read_results(path)
-    check_same(path, before["settings"], content["settings"])
-    runs = {(r["method"], r["seed"]): r for r in (*before["results"], *content["results"])}
-    order = [method.name for method in experiment.methods]
-
-    def place(key: tuple[str, int]) -> tuple[int, int]:
-        return order.index(key[0]) if key[0] in order else len(order), key[1]
-
-    return {**content, "results": [runs[key] for key in sorted(runs, key=place)]}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(EXPERIMENTS))
@@ -202,8 +183,7 @@ def main() -> None:
         path = arguments.results / f"{name}.json"
         try:
             experiment = _asked(EXPERIMENTS[name], arguments)
-            content = collect(experiment, arguments.out / name)
-            write_json(path, _with_others(content, experiment, path))
+            write_results(experiment, arguments.out / name, path)
         except RunError as error:
             print(error)
     pool.shutdown(wait=False, cancel_futures=True)

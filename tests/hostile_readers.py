@@ -33,6 +33,7 @@ from lieaugmenter.data.files import DataError, read_data
 from lieaugmenter.data.histology import read_class_folders, stand_in
 from lieaugmenter.data.images import read_idx
 from lieaugmenter.data.molecules import read_molecules
+from lieaugmenter.data.phase_space import scatter
 from lieaugmenter.data.qm9_files import COLUMNS, TABLES, read_source
 from lieaugmenter.experiments.catalogue import find_experiment
 from lieaugmenter.experiments.results import collect
@@ -213,8 +214,14 @@ def _orbits() -> list[bytes]:
     return [_npz(coords=_random(2, 4, 8), test_coords=_random(2, 4, 8))]
 
 
+def _rows(n: int, gluons: int) -> np.ndarray:
+    """Events on their mass shells, with any squared amplitudes."""
+    momenta = scatter(n, gluons, np.random.default_rng(n))
+    return np.concatenate([momenta.reshape(n, -1), 0.1 + _random(n, 1)], axis=1)
+
+
 def _events() -> list[bytes]:
-    return [_npy(_random(12, 17)), _npy(_random(10, 21).astype(np.float32))]
+    return [_npy(_rows(12, 1)), _npy(_rows(10, 2).astype(np.float32))]
 
 
 def _hdf5_events() -> list[bytes]:
@@ -224,8 +231,8 @@ def _hdf5_events() -> list[bytes]:
     for options in ({}, {"chunks": (4, 21), "compression": "gzip"}):
         out = io.BytesIO()
         with h5py.File(out, "w") as file:
-            file.create_dataset("zgg", data=_random(12, 21), **options)
-            file.create_dataset("zg", data=_random(12, 17))
+            file.create_dataset("zgg", data=_rows(12, 2), **options)
+            file.create_dataset("zg", data=_rows(12, 1))
         found.append(out.getvalue())
     return found
 

@@ -550,6 +550,12 @@ def damaged(column: int, value: float) -> np.ndarray:
     return rows
 
 
+def reordered(particles: list[int], components: list[int]) -> np.ndarray:
+    rows = published()
+    momenta = rows[:, :-1].reshape(len(rows), 5, 4)[:, particles][:, :, components]
+    return np.concatenate([momenta.reshape(len(rows), -1), rows[:, -1:]], axis=1)
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -561,6 +567,9 @@ def damaged(column: int, value: float) -> np.ndarray:
         (published().astype(object), "not a readable .npy .*Python objects"),
         (damaged(3, np.nan), "the array has 1 non-finite value"),
         (damaged(-1, 0.0), "row 7 has a squared amplitude that is not positive"),
+        (reordered([0, 1, 2, 3, 4], [1, 2, 3, 0]), r"has a mass, .*each as \(E, px, py, pz\)"),
+        (reordered([0, 1, 3, 2, 4], [0, 1, 2, 3]), "the gluon has a mass, .*in this order"),
+        (damaged(3, 0.0), "in row 7 the quark has a mass"),
     ],
 )
 def test_each_damaged_file_gets_its_message(tmp_path: Path, rows: object, message: str) -> None:
@@ -568,6 +577,26 @@ def test_each_damaged_file_gets_its_message(tmp_path: Path, rows: object, messag
     np.save(path, rows)  # pyright: ignore[reportArgumentType]
     with pytest.raises(DataError, match=message):
         amplitudes_from_file(path)
+
+
+@pytest.mark.parametrize("precision", [np.float16, np.float32, np.float64])
+def test_rounding_to_any_precision_leaves_momenta_on_their_shells(
+    tmp_path: Path, precision: type[np.floating]
+) -> None:
+    path = tmp_path / "zgg.npy"
+    rows = published()
+    # Half precision has no squared amplitudes this small; their unit is nobody's concern.
+    rows[:, -1] /= rows[:, -1].mean()
+    np.save(path, rows.astype(precision))
+    assert len(amplitudes_from_file(path).x_train) == 40
+
+
+def test_too_few_events_are_not_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "zgg.npy"
+    np.save(path, published())
+    for events in (-3, 0, 9):
+        with pytest.raises(ValueError, match=f"events={events}: at least 10"):
+            amplitudes_from_file(path, events=events)
 
 
 def test_missing_and_foreign_files_are_refused(tmp_path: Path) -> None:

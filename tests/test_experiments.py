@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from lieaugmenter.data.images import digits
 from lieaugmenter.experiments.catalogue import EXPERIMENTS, IMAGES, VECTORS, find_experiment
+from lieaugmenter.experiments.measuring import LOSSES
 from lieaugmenter.experiments.results import collect, statistic, summary
 from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.experiments.spec import Experiment, Method
@@ -53,6 +55,7 @@ def test_every_method_on_images_runs(name: str, tmp_path: Path) -> None:
         assert "equivariance" in result
         finder = method.kind in ("augerino", "liegan", "lieaugmenter", "lieaugmenter-paper")
         assert ("cosine" in result or "span-cosine" in result) == finder
+        assert ("losses" in result) == experiment.losses
 
 
 @pytest.mark.parametrize("name", VECTORS)
@@ -125,6 +128,29 @@ def test_a_run_folder_says_how_it_was_made(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     assert config["objective"]["similarity"] == 3.0
     assert config["source"] == "generated"
+    assert json.loads((folder / "environment.json").read_text())["precision"] == "float32"
+
+
+def test_a_cpu_takes_the_precision_that_is_asked_for(tmp_path: Path) -> None:
+    experiment = find_experiment("two-body")
+    half = replace(QUICK, seeds=(0,), precision="bf16")
+    run_method(experiment, Method("trivial"), experiment.task(None, True), tmp_path, half)
+    folder = tmp_path / "trivial" / "seed-0"
+    assert json.loads((folder / "environment.json").read_text())["precision"] == "bf16"
+    assert json.loads((folder / "config.json").read_text())["precision"] == "bf16"
+
+
+def test_losses_end_with_the_generators_that_are_measured(tmp_path: Path) -> None:
+    experiment = find_experiment("rotated-mnist-losses")
+    task = digits(100, 50)
+    for method in experiment.methods:
+        alone = replace(QUICK, seeds=(0,))
+        (result,) = run_method(experiment, method, task, tmp_path, alone)
+        losses = result["losses"]
+        # One generator has nothing to be aligned with.
+        assert set(losses) == set(LOSSES) - {"alignment"}
+        assert {len(column) for column in losses.values()} == {experiment.quick_epochs}
+        assert losses["cosine"][-1] == pytest.approx(result["cosine"], abs=1e-5)
 
 
 def test_every_row_of_the_paper_has_a_method() -> None:

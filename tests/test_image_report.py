@@ -20,7 +20,7 @@ from lieaugmenter.experiments.targets import TARGETS
 from lieaugmenter.report import image_figures
 from lieaugmenter.report.comparison import ACCURACY, MSE, Finished, label
 from lieaugmenter.report.reproduction import reproduction, write_reproduction
-from lieaugmenter.runs import write_json
+from lieaugmenter.runs import RunError, write_json
 
 ROTATION = [[[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -135,7 +135,7 @@ def test_inference_without_averaging_has_the_papers_rows_only(tmp_path: Path) ->
     )
     text = part(reproduction(tmp_path), "rotated-mnist").split("### Alternative inference")[1]
     table = text.split("\n### ")[0]
-    assert row(table, "LieAugmenter") == ["**98.55 ± 0.08**", "not run", "98.50 ± 0.00"]
+    assert row(table, "LieAugmenter") == ["**98.55 ± 0.08**", "not run", "98.50"]
     assert "no augmentation" not in table
     assert "in points: LieAugmenter (own settings) +0.40." in table
 
@@ -168,14 +168,14 @@ def test_other_data_are_said_and_not_compared(tmp_path: Path) -> None:
     text = part(reproduction(tmp_path), "histology-cnn")
     assert "**A stand-in, not the paper's data.**" in text
     assert "| | paper, on NCT-CRC-HE-100K | ours, own settings |" in text
-    assert row(text, "oracle") == ["85.27 ± 3.34", "80.00 ± 0.00"]
+    assert row(text, "oracle") == ["85.27 ± 3.34", "80.00"]
     assert "both spreads and" not in text
 
 
 def test_seeds_that_diverged_are_counted(tmp_path: Path) -> None:
     write(tmp_path, "rotated-mnist", [run("augerino", 0, 99.9), run("augerino", 1, None)])
     text = part(reproduction(tmp_path), "rotated-mnist")
-    assert row(text, "Augerino+")[:2] == ["**96.85 ± 0.30**", "99.90 ± 0.00 (1 of 2 diverged)"]
+    assert row(text, "Augerino+")[:2] == ["**96.85 ± 0.30**", "99.90 (1 of 2 diverged)"]
 
 
 def test_methods_that_find_a_generator_may_not_have_run(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_an_ablation_stands_beside_the_papers_where_it_has_numbers(tmp_path: Pat
     ranges = text.split("### Range of the coefficients, γ")[1]
     assert row(ranges, "5") == [
         "95.97 ± 3.24",
-        "95.00 ± 0.00 (1 seed)",
+        "95.00 (1 seed)",
         "99.00 ± 0.00",
         "0.7860 ± 0.3026",
-        "0.5000 ± 0.0000 (1 seed)",
+        "0.5000 (1 seed)",
         "0.9999 ± 0.0000",
     ]
     assert row(ranges, "8")[1:3] == ["not run", "not run"]
@@ -241,9 +241,39 @@ def test_runs_of_the_experiment_itself_stand_for_its_values_in_an_ablation(tmp_p
     write(tmp_path, "rotated-mnist-ablations", seeds("lieaugmenter-range-5", 98.0, cosine=0.99))
     text = reproduction(tmp_path)
     shares = row(part(text, "rotated-mnist-samples"), "LieAugmenter, own settings")
-    assert shares[-1] == "99.50 ± 0.00"
+    assert shares[-1] == "99.50"
     ranges = part(text, "rotated-mnist-ablations").split("### Range of the coefficients, γ")[1]
-    assert row(ranges, "3")[1:3] == ["not run", "99.50 ± 0.00"]
+    assert row(ranges, "3")[1:3] == ["not run", "99.50"]
+
+
+def falling(epochs: int) -> dict[str, list[float]]:
+    """Losses that halve with every epoch, while the cosine and the range grow."""
+    halves = [0.5**epoch for epoch in range(epochs)]
+    return {
+        "prediction": halves,
+        "equivariance": [2 * loss for loss in halves],
+        "validation": [3 * loss for loss in halves],
+        "range": [1.0 + epoch for epoch in range(epochs)],
+        "cosine": [1 - loss for loss in halves],
+    }
+
+
+def test_losses_are_told_at_first_after_a_third_and_at_the_end(tmp_path: Path) -> None:
+    write(tmp_path, "rotated-mnist-losses", [run("lieaugmenter", 0, 99.0, losses=falling(6))])
+    text = part(reproduction(tmp_path), "rotated-mnist-losses")
+    lines = [line for line in text.splitlines() if line.startswith("| own |")]
+    assert lines == [
+        "| own | 1 | 1.0000 | 2.0000 | 3.0000 | 0.0000 |",
+        "| own | 2 | 0.5000 | 1.0000 | 1.5000 | 0.5000 |",
+        "| own | 6 | 0.0312 | 0.0625 | 0.0938 | 0.9688 |",
+    ]
+
+
+def test_losses_that_do_not_go_together_are_a_damaged_file(tmp_path: Path) -> None:
+    losses = {**falling(6), "cosine": [1.0]}
+    write(tmp_path, "rotated-mnist-losses", [run("lieaugmenter", 0, 99.0, losses=losses)])
+    with pytest.raises(RunError, match="losses of different lengths"):
+        reproduction(tmp_path)
 
 
 # --------------------------------------------------------------------------------- requirements
@@ -324,7 +354,7 @@ def test_quick_runs_are_not_judged(tmp_path: Path) -> None:
     write(tmp_path, "rotated-mnist", seeds("lieaugmenter", 99.9, cosine=1.0), quick=True)
     text = reproduction(tmp_path)
     assert outcome(text, "`rotated-mnist`: accuracy") == "not judged, quick run"
-    assert row(part(text, "rotated-mnist"), "LieAugmenter")[2] == "99.90 ± 0.00"
+    assert row(part(text, "rotated-mnist"), "LieAugmenter")[2] == "99.90"
     assert "Quick runs, whose numbers mean nothing: `rotated-mnist`" in text
 
 
@@ -333,10 +363,9 @@ def test_quick_runs_are_not_judged(tmp_path: Path) -> None:
 
 def everything(name: str) -> list[dict[str, Any]]:
     """A result of every method."""
-    return [
-        run(method.name, 0, 99.0, cosine=0.9, projection=1.0, generators=ROTATION)
-        for method in IMAGES[name].methods
-    ]
+    measures = {"cosine": 0.9, "projection": 1.0, "generators": ROTATION}
+    kept = {"losses": falling(4)} if IMAGES[name].losses else {}
+    return [run(method.name, 0, 99.0, **measures, **kept) for method in IMAGES[name].methods]
 
 
 def written(folder: Path) -> list[str]:
@@ -357,6 +386,7 @@ def written(folder: Path) -> list[str]:
         ("rotated-mnist-ood", ["closeness", "confusion", "generators"]),
         ("rotated-mnist-ablations", ["sizes", "weights"]),
         ("rotated-mnist-samples", ["accuracy"]),
+        ("rotated-mnist-losses", ["losses"]),
         ("histology-cnn", ["closeness", "generators"]),
     ],
 )

@@ -13,6 +13,7 @@ from lieaugmenter.experiments.catalogue import MOLECULES
 from lieaugmenter.experiments.results import summary
 from lieaugmenter.lie.catalogue import se
 from lieaugmenter.report.comparison import Finished
+from lieaugmenter.report.loss_figures import losses_of
 from lieaugmenter.report.molecule_figures import molecule_figures
 from lieaugmenter.report.molecule_requirements import molecule_requirements
 from lieaugmenter.report.paper_figures import png
@@ -96,11 +97,25 @@ def test_the_document_has_the_papers_numbers_beside_ours(tmp_path: Path) -> None
     write(tmp_path, [ours(), run("trivial", 60.0), run("augerino-widths", 45.0)])
     text = reproduction(tmp_path)
     section = text.partition(f"## {HOMO.title}")[2]
-    assert "| LieAugmenter | 37.1 | not run | **36.0 ± 0.00** |" in section
-    assert "| Augerino | **38.3** | 45.0 ± 0.00 | – |" in section
-    assert "| LieAugmenter | own | 0.9995 ± 0.0000: 0.9995 |" in section
+    assert "| LieAugmenter | 37.1 | not run | **36.0** |" in section
+    assert "| Augerino | **38.3** | not run | 45.0 |" in section
+    assert "| LieAugmenter | own | 0.9995 |" in section
     assert "LieConv-Trivial" in section
     assert "images/reproduction-qm9-homo-generators.png" in section
+
+
+def test_losses_are_drawn_of_lieaugmenter_alone(tmp_path: Path) -> None:
+    losses = {"prediction": [1.0, 0.5], "validation": [1.1, 0.6], "range": [0.3, 3.0]}
+    kept = {**losses, "equivariance": [2.0, 1.0], "cosine": [0.1, 0.99]}
+    runs = [
+        ours(losses=kept),
+        run("trivial", 60.0, losses=losses),
+        run("liegan", 50.0, losses=kept),
+    ]
+    found = write(tmp_path, runs)
+    assert set(losses_of(found)) == {"own"}
+    figure = dict(molecule_figures(found))["reproduction-qm9-homo-losses.png"]
+    assert png(figure).startswith(PNG)
 
 
 def test_pictures_are_drawn(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from lieaugmenter.runs import write_json
 
 QUICK = Settings(seeds=(0,), quick=True, device="cpu", progress=False)
 LORENTZ = so_pq(1, 3)
+CONSTANT = "lieaugmenter-constant"
 BOOST_Z = NAMES.index("boost z")
 SCALING = torch.eye(4)
 
@@ -140,6 +141,9 @@ def test_every_method_runs_on_events_of_the_published_file(tmp_path: Path) -> No
         assert (results[-1]["covered"], len(results[-1]["defects"])) == (2, 6)
         assert len(results[-1]["test-curve"]) == 1
         assert ("matched" in results[-1]) == method.kind.startswith("lieaugmenter")
+        # Where generators begin is measured where they do not begin at the constant.
+        assert ("start-span-cosine" in results[-1]) == (method.name == "lieaugmenter")
+        assert results[-1]["covered-cosines"] == pytest.approx([1.0, 1.0], abs=1e-5)
     assert [result["method"] for result in results] == [m.name for m in experiment.methods]
     lgatr = results[-1]
     assert lgatr["method"] == "lgatr"
@@ -243,7 +247,12 @@ def test_requirements_are_judged(tmp_path: Path) -> None:
     assert outcomes(reproduction(tmp_path)) == ["not run"] * 5
     write(tmp_path, "amplitudes", laboratory(1.1e-3))
     write(tmp_path, "amplitudes-boosted", [found_by(0, 1e-3, 0.9, 0.96)])
-    assert outcomes(reproduction(tmp_path))[:4] == ["reached"] * 4
+    known = "reached, but known from the inputs before training"
+    assert outcomes(reproduction(tmp_path))[:4] == [
+        "reached, as validation data chose to predict; of direct predictions 2.00e-03 against "
+        "2.00e-03",
+        "reached", known, known,
+    ]  # fmt: skip
     write(tmp_path, "amplitudes", laboratory(6e-3, beam=0.98))
     write(tmp_path, "amplitudes-boosted", [found_by(0, 1e-3, 0.9, 0.94)])
     assert outcomes(reproduction(tmp_path)) == [
@@ -270,8 +279,55 @@ def test_section_says_what_the_events_can_tell(tmp_path: Path) -> None:
     assert "oracle, the whole group" in text
 
 
+def test_where_generators_began_stands_below_where_they_ended(tmp_path: Path) -> None:
+    start = {"start-fifth-cosine": 0.25, "start-span-cosine": 0.125, "start-beam-cosine": 1.0}
+    ours = found_by(0, 1e-3, 0.995, 0.8) | start
+    write(tmp_path, "amplitudes", [ours, found_by(0, 2e-3, 0.5, 0.4) | {"method": CONSTANT}])
+    text = section(reproduction(tmp_path), "amplitudes")
+    assert "| LieAugmenter | own | 0.8000 | 0.3000 | 0.9950 | 0.9700 |" in text
+    assert "| LieAugmenter, before training | own | 0.2500 | 0.1250 | 1.0000 | – |" in text
+    assert "| LieAugmenter, from the constant start | own | 0.4000 |" in text
+    assert text.count("before training |") == 1
+
+
+def test_every_method_has_its_place_in_the_pictures(tmp_path: Path) -> None:
+    methods = AMPLITUDES["amplitudes"].methods
+    write(tmp_path, "amplitudes", [run(method.name, 0, mse=1e-3) for method in methods])
+    finished = Finished.read(tmp_path, AMPLITUDES["amplitudes"])
+    assert finished is not None
+    (curves,) = dict(momenta_figures(finished)).values()
+    assert len(curves.axes[0].lines) == len(methods)
+
+
+def test_an_equivariant_network_that_was_not_trained_long_enough_is_told_so(tmp_path: Path) -> None:
+    write(tmp_path, "amplitudes", [run("trivial", 0, mse=1e-3), run("lgatr", 0, mse=2e-3)])
+    assert "not trained long enough" in section(reproduction(tmp_path), "amplitudes")
+    write(tmp_path, "amplitudes", [run("trivial", 0, mse=1e-3), run("lgatr", 0, mse=5e-4)])
+    assert "not trained long enough" not in section(reproduction(tmp_path), "amplitudes")
+
+
+def test_the_study_of_starts_is_shown_where_it_was_run(tmp_path: Path) -> None:
+    assert "Where generators on four-momenta begin" not in reproduction(tmp_path / "results")
+    found = {
+        "experiment": "amplitudes", "method": CONSTANT, "mse": 0.5, "beam-cosine": 0.75,
+        "fifth-cosine": 0.5, "principal-cosines": [1.0] * 4 + [0.5, 0.25],
+    }  # fmt: skip
+    study = {
+        "settings": {"hidden": [32, 3], "events": [20_000, 2_000, 5_000], "epochs": 20},
+        "environment": {"torch": "2.0", "time": "2030-01-02T03"},
+        "results": [{**found, "seed": 0}, {**found, "seed": 1, "beam-cosine": 0.25}],
+    }
+    write_json(tmp_path / "benchmarks" / "results" / "event_starts.json", study)
+    text = reproduction(tmp_path / "results").split("## Where generators on four-momenta begin")[1]
+    assert (
+        "| laboratory | constant | 0.5000 ± 0.2500: 0.7500, 0.2500 | 0.5000 ± 0.0000: 0.5000, "
+        "0.5000 | 0.2500 ± 0.0000: 0.2500, 0.2500 | 5.00e-01 ± 0.00e+00 |" in text
+    )
+    assert "| random frames | own start | not run | not run | not run | not run |" in text
+
+
 def test_section_of_data_without_equations_says_so(tmp_path: Path) -> None:
-    free = {"equations": 0, "covered": 16, "leaving": [0.0] * 6}
+    free: dict[str, Any] = {"equations": 0, "covered": 16, "leaving": [0.0] * 6}
     write(tmp_path, "pair-mass", [found_by(0, 1e-3, 0.999, 0.999) | free])
     assert "every linear motion leads to" in section(reproduction(tmp_path), "pair-mass")
 

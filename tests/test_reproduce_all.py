@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lieaugmenter.experiments.catalogue import EXPERIMENTS
-from lieaugmenter.experiments.results import read_results
+from lieaugmenter.experiments.results import merged, read_results
 from lieaugmenter.runs import RunError, read_json, write_json
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -58,7 +58,7 @@ def test_results_of_other_methods_and_seeds_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "pair-mass.json"
     write_json(path, content(("gone", 0, 5.0), ("trivial", 0, 1.0), ("lieaugmenter", 0, 3.0)))
     new = content(("lieaugmenter", 0, 2.0), ("trivial", 1, 4.0))
-    found = reproduce_all._with_others(new, TOY, path)
+    found = merged(new, TOY, path)
     assert [(r["method"], r["seed"], r["mse"]) for r in found["results"]] == [
         ("trivial", 0, 1.0), ("trivial", 1, 4.0), ("lieaugmenter", 0, 2.0), ("gone", 0, 5.0)
     ]  # fmt: skip
@@ -68,7 +68,7 @@ def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     path = tmp_path / "pair-mass.json"
     write_json(path, content(("trivial", 0, 1.0), epochs=40))
     with pytest.raises(RunError, match="epochs: 40 then, 20 now"):
-        reproduce_all._with_others(content(("trivial", 1, 4.0)), TOY, path)
+        merged(content(("trivial", 1, 4.0)), TOY, path)
 
 
 def test_a_method_with_epochs_of_its_own_is_added(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_method_with_epochs_of_its_own_is_added(tmp_path: Path) -> None:
     sizes = {"epochs": experiment.epochs, "batch_size": 256, "hidden": [128, 8], "n_views": 3}
     write_json(path, content(("trivial", 0, 1.0), **sizes) | {"experiment": "amplitudes"})
     new = content(("lgatr", 0, 0.5), **{**sizes, "epochs": experiment.epochs_of["lgatr"]})
-    found = reproduce_all._with_others(new, experiment, path)
+    found = merged(new, experiment, path)
     assert [run["method"] for run in found["results"]] == ["trivial", "lgatr"]
     assert found["settings"]["epochs"] == experiment.epochs
 
@@ -86,19 +86,19 @@ def test_data_from_another_file_are_not_mixed(tmp_path: Path) -> None:
     path = tmp_path / "pair-mass.json"
     write_json(path, content(("trivial", 0, 1.0)))
     with pytest.raises(RunError, match=r"source: 'generated' then, 'other\.npz' now"):
-        reproduce_all._with_others(content(("trivial", 1, 4.0), source="other.npz"), TOY, path)
+        merged(content(("trivial", 1, 4.0), source="other.npz"), TOY, path)
     write_json(path, content(("trivial", 0, 1.0), source="other.npz"))
-    both = reproduce_all._with_others(content(("trivial", 1, 4.0), source="other.npz"), TOY, path)
+    both = merged(content(("trivial", 1, 4.0), source="other.npz"), TOY, path)
     assert len(both["results"]) == 2
 
 
 def test_quick_runs_are_added_to_quick_ones_only(tmp_path: Path) -> None:
     path, quick = tmp_path / "pair-mass.json", content(("trivial", 0, 1.0), quick=True)
-    write_json(path, reproduce_all._with_others(quick, TOY, path))
+    write_json(path, merged(quick, TOY, path))
     again = content(("trivial", 1, 4.0), quick=True)
-    assert len(reproduce_all._with_others(again, TOY, path)["results"]) == 2
+    assert len(merged(again, TOY, path)["results"]) == 2
     with pytest.raises(RunError, match="quick"):
-        reproduce_all._with_others(content(("trivial", 1, 4.0)), TOY, path)
+        merged(content(("trivial", 1, 4.0)), TOY, path)
 
 
 def test_nothing_is_begun_after_the_limit_and_the_same_call_continues(tmp_path: Path) -> None:
@@ -130,7 +130,5 @@ def test_experiments_on_published_data_name_them() -> None:
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_published_results_are_of_the_present_settings(path: Path) -> None:
     published = read_results(path)
-    found = reproduce_all._with_others(
-        {"settings": published["settings"], "results": []}, EXPERIMENTS[path.stem], path
-    )
+    found = merged({"settings": published["settings"], "results": []}, EXPERIMENTS[path.stem], path)
     assert len(found["results"]) == len(published["results"])

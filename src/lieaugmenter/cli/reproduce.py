@@ -6,7 +6,7 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -14,7 +14,7 @@ from lieaugmenter.cli.answers import answer, complain
 from lieaugmenter.cli.options import Json
 from lieaugmenter.cli.program import Stopped, app, refuse_torchrun
 from lieaugmenter.experiments.catalogue import EXPERIMENTS, find_experiment
-from lieaugmenter.experiments.results import summary, write_results
+from lieaugmenter.experiments.results import check_addable, summary, write_results
 from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.learning.trainer import TimeIsUp
 from lieaugmenter.runs import WriteError
@@ -35,6 +35,7 @@ def reproduce(
     time_limit: str | None = None,
     quick: Annotated[bool, Parameter(negative="")] = False,
     device: str = "auto",
+    precision: Literal["float32", "bf16"] | None = None,
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = _RUNS,
     results: Path | None = None,
     json: Json = False,
@@ -67,10 +68,13 @@ def reproduce(
         Little data and few epochs, to see that everything runs; the numbers mean nothing.
     device
         auto, cpu or cuda.
+    precision
+        Of the networks, float32 or bf16. Unless given, what the experiment has on a GPU, and
+        float32 on a CPU; some CPUs are faster with bf16.
     out
         Folder of the run folders, one for each experiment, method and seed.
     results
-        A .json file to collect the results in.
+        A .json file to collect the results in; those of other methods and seeds in it are kept.
     """
     if list_ or name is None:
         given = {
@@ -82,6 +86,7 @@ def reproduce(
             "--time-limit": time_limit,
             "--quick": quick,
             "--device": device != "auto",
+            "--precision": precision,
             "--out": out != _RUNS,
             "--results": results,
         }
@@ -99,13 +104,17 @@ def reproduce(
         experiment = replace(experiment, epochs=epochs, quick_epochs=epochs, epochs_of={})
     deadline = None if time_limit is None else time.monotonic() + _seconds(time_limit)
     settings = Settings(
-        seeds=range(seeds), source=data, quick=quick, device=device, deadline=deadline
-    )
+        seeds=range(seeds), source=data, quick=quick, device=device, deadline=deadline,
+        precision=precision,
+    )  # fmt: skip
     folder = out / (f"{name}-quick" if quick else name)
     task = experiment.task(data, quick)
     # Before hours of training, not after them.
     for place in (folder, *([] if results is None else [results.parent])):
         _make_folder(place)
+    if results is not None:
+        source = data.name if data else experiment.data
+        check_addable(experiment, results, quick=quick, source=source)
     found = []
     try:
         for number, method in enumerate(chosen):

@@ -51,6 +51,9 @@ _CHUNK = 2_000
 _TRAIN, _VALIDATION = 0.4, 0.1
 _FEWEST_ROWS = 10
 _LARGEST_NUMBER = 1e100
+# Of the squared energy, what the square of a massless momentum may be: half precision rounds so.
+_OFF_SHELL = 0.02
+_NAMES = ("quark", "antiquark", "Z")
 _HOW_TO_GET = (
     "The published events are amplitudes.hdf5 of github.com/heidelberg-hepml/lorentz-gatr; "
     "amplitudes() calculates events of the same kind"
@@ -212,7 +215,11 @@ def amplitudes_from_file(
     ------
     DataError
         For anything that is not such a file.
+    ValueError
+        If too few rows are asked for.
     """
+    if events is not None and events < _FEWEST_ROWS:
+        raise ValueError(f"events={events}: at least {_FEWEST_ROWS} are needed")
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file. {_HOW_TO_GET}")
@@ -240,6 +247,7 @@ def amplitudes_from_file(
         raise DataError(f"{path}: holds numbers beyond {_LARGEST_NUMBER:g}, which no event has")
     # All are divided by their spread.
     rows = rows.astype(np.float64)
+    _check_mass_shells(path, rows[:, :-1].reshape(len(rows), -1, 4))
     if np.std(rows[:, :-1]) == 0 or np.std(np.log(rows[:, -1])) == 0:
         raise DataError(f"{path}: all momenta, or all squared amplitudes, are the same")
     # The reference rounds down where training ends and where validation starts.
@@ -251,6 +259,21 @@ def amplitudes_from_file(
         [part[:, -1] for part in parts],
         _kinds(gluons),
     )
+
+
+def _check_mass_shells(path: Path, momenta: np.ndarray) -> None:
+    """Other orders of particles or components would be read without a word, and mean nothing."""
+    energy2 = np.square(momenta[..., 0])
+    off = np.abs(energy2 - np.square(momenta[..., 1:]).sum(-1)) / np.maximum(energy2, 1e-300)
+    off[:, _NAMES.index("Z")] = 0.0
+    if off.max() > _OFF_SHELL:
+        row, particle = np.unravel_index(off.argmax(), off.shape)
+        name = (*_NAMES, *["gluon"] * momenta.shape[1])[particle]
+        raise DataError(
+            f"{path}: in row {row} the {name} has a mass, by {off.max():.2g} of its squared "
+            f"energy; expected quark, antiquark, Z and gluons in this order, each as "
+            f"(E, px, py, pz)"
+        )
 
 
 def pair_mass(

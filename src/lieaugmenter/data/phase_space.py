@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 
 Z_MASS = 91.188
-# As in the reference set, so that no gluon is soft or collinear.
+# Those of the reference set, of gluons only: so that none is soft or collinear.
 LEAST_PT = 20.0
 LEAST_SEPARATION = 0.4
 

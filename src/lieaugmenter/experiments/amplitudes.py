@@ -42,6 +42,7 @@ _METHODS = (
     Method("oracle", "whole"),
     Method("lieaugmenter-paper"),
     Method("lieaugmenter"),
+    Method("lieaugmenter", "constant"),
     Method("lgatr"),
 )
 

@@ -163,6 +163,21 @@ def _sample_efficiency() -> Experiment:
     )
 
 
+def _losses() -> Experiment:
+    base = _rotated_mnist(shifted=False)
+    return replace(
+        base,
+        name="rotated-mnist-losses",
+        title="Rotated digits: losses over training",
+        methods=(Method("lieaugmenter-paper"), Method("lieaugmenter")),
+        losses=True,
+        # Nothing is compared with other methods here.
+        fallback=False,
+        n_seeds=1,
+        audited=500,
+    )
+
+
 # On a stand-in nothing can be compared with the paper's numbers: own settings only.
 _TISSUE_KINDS = ("trivial", "oracle", "lieaugmenter")
 
@@ -203,6 +218,7 @@ IMAGE_EXPERIMENTS: tuple[Experiment, ...] = (
     _rotated_mnist(shifted=True),
     _ablations(),
     _sample_efficiency(),
+    _losses(),
     _histology("cnn", _network),
     _histology("efficientnet", _efficientnet, **_EFFICIENTNET),
     _histology("vit", _vision_transformer, **_TRANSFORMER),

@@ -26,7 +26,12 @@ from lieaugmenter.analysis.equivariance import (
 from lieaugmenter.analysis.polarization import displacement_cosines
 from lieaugmenter.data.amplitudes import FourMomenta
 from lieaugmenter.data.task import Task
-from lieaugmenter.experiments.momenta import compare_with_lorentz, covered_by_events, defects
+from lieaugmenter.experiments.momenta import (
+    before_training,
+    compare_with_lorentz,
+    covered_by_events,
+    defects,
+)
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.training import Settings, Trained
 from lieaugmenter.learning.augmenter import LieAugmenter
@@ -36,6 +41,11 @@ from lieaugmenter.lie.brackets import closure_residual
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.samplers import IntegerGrid
 
+# What is kept of every epoch, where an experiment shows it.
+LOSSES = (
+    "prediction", "equivariance", "similarity", "sparsity", "alignment", "validation", "range",
+    "cosine",
+)  # fmt: skip
 # In a quick run equivariance errors are taken on so few test samples.
 _AUDITED_QUICK = 20
 # Samples on which it is measured how far elements move them.
@@ -78,6 +88,9 @@ def measure(
     if experiment.curve:
         result["test-curve"] = trained.history.column("test")
         result["curve-seconds"] = list(accumulate(trained.history.column("seconds")))
+    if experiment.losses:
+        columns = {name: trained.history.column(name) for name in LOSSES}
+        result["losses"] = {name: column for name, column in columns.items() if column}
     peaks = trained.history.column("peak_gb")
     if peaks:
         # Of the first epoch and of all: equal where memory does not grow.
@@ -174,6 +187,8 @@ def _on_momenta(task: FourMomenta, trained: Trained, judged: int) -> dict[str, A
     learned = trained.generators
     if learned is not None:
         found.update(compare_with_lorentz(task, learned))
+    if trained.start is not None:
+        found.update(before_training(task, trained.start))
     if trained.predictor is not None:
         # The plain network may have taken the place of the augmented one.
         network = trained.predictor.network

@@ -27,7 +27,7 @@ _SIZE = (1536, 6)
 # Of this project's runs, where the paper has 500. With Muon's steps wide networks learn in fewer of
 # them: see docs/decisions.md.
 _OWN_EPOCHS = 64
-_OWN_KINDS = ("trivial", "oracle", "lieaugmenter")
+_OWN_KINDS = ("trivial", "oracle", "augerino-widths", "lieaugmenter")
 # Room for atoms in a captured step: the mean of 125 molecules is above it once in 10¹² batches.
 _ATOMS_PER_MOLECULE = 20.0
 _EV_TO_MEV = 1000.0
@@ -48,8 +48,8 @@ def _orbital(name: str) -> Callable[[Path | None, bool], Task]:
 
 
 _KINDS = (
-    "trivial-paper", "trivial", "oracle-paper", "oracle", "augerino-widths", "liegan",
-    "lieaugmenter-paper", "lieaugmenter",
+    "trivial-paper", "trivial", "oracle-paper", "oracle", "augerino-widths-paper",
+    "augerino-widths", "liegan", "lieaugmenter-paper", "lieaugmenter",
 )  # fmt: skip
 
 
@@ -84,6 +84,7 @@ def _qm9(name: str, orbital: str) -> Experiment:
         standardised=True,
         error_unit=_EV_TO_MEV,
         curve=2_000,
+        losses=True,
         # It would take as long again, and no augmentation is a method of its own here.
         fallback=False,
         n_seeds=1,

@@ -28,9 +28,7 @@ def compare_with_lorentz(task: FourMomenta, learned: Float[Tensor, "c 4 4"]) -> 
     from events to events, and ``"matched"``, which learned generator stands for which true one.
     """
     truth = task.generator
-    covered = coverage(task.x_train[:_SEEN].double(), action=FourVectorAction()).generators.to(
-        truth
-    )
+    covered = _coverage(task).generators.to(truth)
     cosines = principal_cosines(learned, truth).tolist()
     found: dict[str, Any] = {
         "principal-cosines": cosines,
@@ -46,16 +44,27 @@ def compare_with_lorentz(task: FourMomenta, learned: Float[Tensor, "c 4 4"]) -> 
     return found
 
 
+def before_training(task: FourMomenta, start: Float[Tensor, "c 4 4"]) -> dict[str, float]:
+    """The same cosines of the generators that training began with, by names with ``"start-"``."""
+    found = compare_with_lorentz(task, start)
+    named = ("fifth-cosine", "beam-cosine", "covered-cosine")
+    cosines = {f"start-{key}": found[key] for key in named}
+    return {**cosines, "start-span-cosine": found["principal-cosines"][-1]}
+
+
 def covered_by_events(task: FourMomenta) -> dict[str, Any]:
     """What the events themselves can say about the Lorentz algebra.
 
     ``"covered"`` is the number of generators, of all linear ones, that lead from events to events;
-    ``"leaving"`` how far each of the Lorentz algebra leads off them.
+    ``"leaving"`` how far each of the Lorentz algebra leads off them; ``"covered-cosines"`` are
+    those of what they span with the Lorentz algebra: what is known before a label was seen.
     """
     found = _coverage(task)
+    inside = found.generators.to(task.generator)
     return {
         "equations": found.equations,
-        "covered": len(found.generators),
+        "covered": len(inside),
+        "covered-cosines": principal_cosines(inside, task.generator).tolist(),
         "leaving": [found.leaving(generator) for generator in task.generator],
     }
 

@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lieaugmenter.experiments.spec import Experiment
+from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
 from lieaugmenter.runs import (
     RunError,
+    check_same,
     fields_of,
     fits,
     in_short,
@@ -72,6 +73,7 @@ class Ran(TypedDict, total=False):
     threads: int
     time: str
     workers: int
+    precision: str
 
 
 class Result(_Lists, total=False):
@@ -82,6 +84,7 @@ class Result(_Lists, total=False):
     environment: Ran
     generators: list[list[list[float | None]]]
     confusion: list[list[int]]
+    losses: dict[str, list[float]]
 
 
 class Content(TypedDict):
@@ -101,6 +104,8 @@ def read_results(path: Path) -> dict[str, Any]:
         curve = result.get("test-curve", [])
         if len(result.get("curve-seconds", curve)) != len(curve):
             raise RunError(f"{path} is damaged: a curve does not have a time for every error")
+        if len({len(column) for column in result.get("losses", {}).values()}) > 1:
+            raise RunError(f"{path} is damaged: there are losses of different lengths")
         if not _square(result.get("generators", [])):
             raise RunError(f"{path} is damaged: the generators are not square, or of several sizes")
     return content
@@ -182,10 +187,66 @@ def collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def write_results(experiment: Experiment, folder: Path, path: Path) -> dict[str, Any]:
-    """`collect`, kept as a file."""
-    content = collect(experiment, folder)
+    """`collect`, kept as a file, with what the file holds of other methods and seeds."""
+    content = merged(collect(experiment, folder), experiment, path)
     write_json(path, content)
     return content
+
+
+def merged(content: dict[str, Any], experiment: Experiment, path: Path) -> dict[str, Any]:
+    """Results, and those of a file that are of other methods and seeds.
+
+    Parameters
+    ----------
+    content
+        As `collect` gives it.
+    experiment
+        Whose settings both have to have, as far as a file of results tells.
+    path
+        The file; it need not exist.
+
+    Raises
+    ------
+    RunError
+        If the file is of other settings.
+    """
+    kind, source = content["settings"]["quick"], content["settings"]["source"]
+    content = {**content, "settings": _settings(experiment, quick=kind, source=source)}
+    if not path.exists():
+        return content
+    check_addable(experiment, path, quick=kind, source=source)
+    runs = {
+        (r["method"], r["seed"]): r for r in (*read_results(path)["results"], *content["results"])
+    }
+    order = [method.name for method in experiment.methods]
+
+    def place(key: tuple[str, int]) -> tuple[int, int]:
+        return order.index(key[0]) if key[0] in order else len(order), key[1]
+
+    return {**content, "results": [runs[key] for key in sorted(runs, key=place)]}
+
+
+def check_addable(experiment: Experiment, path: Path, *, quick: bool, source: str) -> None:
+    """Raise a `RunError` if a file of results is there and of other settings.
+
+    Parameters
+    ----------
+    experiment, quick, source
+        What is to be run, whether in its quick form, and on which data.
+    path
+        The file.
+    """
+    if path.exists():
+        now = _settings(experiment, quick=quick, source=source)
+        check_same(path, read_results(path)["settings"], now)
+
+
+def _settings(experiment: Experiment, *, quick: bool, source: str) -> dict[str, Any]:
+    """Of all methods together: L-GATr alone has fewer epochs, an ablation other views."""
+    common = experiment.run_as(Method("lieaugmenter"), quick=quick)
+    names = ("epochs", "batch_size", "lr", "own_lr", "n_views", "range")
+    present = {name: getattr(common, name) for name in names}
+    return {"quick": quick, **present, "hidden": list(common.hidden), "source": source}
 
 
 def statistic(results: Iterable[Mapping[str, Any]], measure: str) -> Statistic | None:

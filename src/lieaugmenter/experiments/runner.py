@@ -16,6 +16,7 @@ from lieaugmenter.experiments.training import (
     Settings,
     Trained,
     objective_of,
+    precision_of,
     train,
     training_folder,
 )
@@ -128,7 +129,11 @@ def _train_and_keep(
             continue
         result = measure(experiment, method, task, trained, seed, settings)
         configuration = _configuration(experiment, method, seed, settings)
-        ran = {**environment(), "workers": settings.workers}
+        ran = {
+            **environment(),
+            "workers": settings.workers,
+            "precision": precision_of(experiment, settings),
+        }
         _keep(folder.part(f"seed-{seed}").path, configuration, ran, trained, result)
     (folder.path / _BEGUN).unlink()
 
@@ -153,7 +158,7 @@ def _configuration(
         "n_views": experiment.n_views,
         "n_generators": experiment.n_generators,
         "range": experiment.range,
-        "precision": experiment.precision,
+        "precision": precision_of(experiment, settings),
         "own_further": experiment.own_further,
         "own_optimizer": experiment.own_optimizer,
         "own_average": experiment.own_average,

@@ -25,6 +25,7 @@ KINDS = (
     "oracle-paper",
     "oracle",
     "augerino",
+    "augerino-widths-paper",
     "augerino-widths",
     "liegan",
     "liegg",
@@ -47,14 +48,15 @@ class Method:
     kind
         Of `KINDS`. A kind that ends in ``-paper`` has the paper's settings: a constant learning
         rate, the full range from the start, data as they are. Its namesake without has this
-        project's: the rate falls as a cosine, the range grows at first, data are scaled. The other
-        methods have the settings that were published for them. ``"augerino"`` is Augerino+, which
-        learns its generators; ``"augerino-widths"`` is Augerino, which learns how far to go along
-        all affine ones.
+        project's: the rate falls as a cosine, the range grows at first, data are scaled. Without a
+        namesake ``"lgatr"`` has this project's settings, and the other methods have those that were
+        published for them. ``"augerino"`` is Augerino+, which learns its generators;
+        ``"augerino-widths"`` is Augerino, which learns how far to go along all affine ones.
     variant
         Which mask, law of the coefficients, or head of a network; or what an ablation sets, such
         as ``"range-5"``; empty where there is only one. An oracle's ``"whole"`` draws from the
-        whole group, not only up to the range.
+        whole group, not only up to the range. LieAugmenter's ``"constant"`` has the constant start
+        of the paper where this project's runs have another.
     """
 
     kind: str
@@ -73,7 +75,7 @@ class Method:
     @property
     def ours(self) -> bool:
         """Whether it has this project's settings."""
-        return self.kind in ("lgatr", "trivial", "oracle", "lieaugmenter")
+        return self.kind in ("lgatr", "trivial", "oracle", "augerino-widths", "lieaugmenter")
 
     @property
     def setting(self) -> tuple[str, float] | None:
@@ -131,7 +133,7 @@ class Experiment:
     masks
         Entries of the generators that may differ from zero, by variant; all where none is given.
     precision
-        Of the network on a GPU; a CPU always has float32.
+        Of the network on a GPU; a CPU has float32 unless a run asks for another.
     own_lr, own_schedule
         Learning rate of this project's runs, the paper's unless given, and how it changes.
     own_views
@@ -158,6 +160,9 @@ class Experiment:
     curve
         Test samples on which the error of direct predictions is kept after every epoch; 0 for no
         curve.
+    losses
+        Whether the terms of the objective are kept after every epoch, with the cosine to the true
+        generators.
     standardised
         Whether every method, not only this project's runs, sees labels of mean 0 and deviation 1,
         as was published; inputs then keep their unit.
@@ -213,6 +218,7 @@ class Experiment:
     stacked: bool = True
     compiled: bool = False
     curve: int = 0
+    losses: bool = False
     epochs_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     least_steps: int = 0
     standardised: bool = False
@@ -259,6 +265,8 @@ class Experiment:
         return replace(self, epochs=max(self.epochs, math.ceil(self.least_steps / steps)))
 
     def _ablated(self, method: Method) -> Experiment:
+        if method.variant == "constant":
+            return replace(self, own_start=False)
         if method.setting is None:
             return self
         name, value = method.setting

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter.actions.base import Batch, map_tensors, tensors_of
+from lieaugmenter.analysis.compare import principal_cosines
 from lieaugmenter.analysis.polarization import entries, polarize
 from lieaugmenter.baselines.augerino import Augerino, AugerinoPlus
 from lieaugmenter.baselines.liegan import (
@@ -60,6 +61,8 @@ class Settings:
     stacked: bool = True
     # When to stop training, by `time.monotonic`; the same call continues later.
     deadline: float | None = None
+    # Of the networks, where it is not to be the usual one of the device.
+    precision: str | None = None
     # How many runs share the device at a time: times depend on it.
     workers: int = 1
 
@@ -78,15 +81,17 @@ class Trained:
     history: History
     # The augmenter whose elements the method draws, if it has one.
     augmenter: LieAugmenter | None = None
+    # The generators that training began with, where they were not the constant ones.
+    start: Tensor | None = None
     # The same network trained alone, where validation data can tell which is better.
     plain: nn.Module | None = None
     measures: dict[str, Any] = field(default_factory=dict)
 
 
 def precision_of(experiment: Experiment, settings: Settings) -> str:
-    """Of the networks: what the experiment says on a GPU, float32 on a CPU."""
+    """Of the networks: what was asked for; else the experiment's on a GPU, float32 on a CPU."""
     on_gpu = pick_device(settings.device).type == "cuda"
-    return experiment.precision if on_gpu else "float32"
+    return settings.precision or (experiment.precision if on_gpu else "float32")
 
 
 def objective_of(experiment: Experiment, method: Method) -> Objective:
@@ -205,18 +210,22 @@ def _train_together(
     options = _options(experiment, method, settings)
     objective = objective_of(experiment, method)
     plain = _plain(experiment, method, scaled, seeds, options, alone(runs[0].part("plain")))
-    if experiment.own_start and plain:
-        for augmenter, beside in zip(augmenters, plain, strict=True):
-            _begin(augmenter, beside, scaled)
+    starts = (
+        [_begin(*member, scaled) for member in zip(augmenters, plain, strict=True)]
+        if experiment.own_start and plain
+        else [None] * len(seeds)
+    )
     prune = _pruning(experiment, method, augmenters[0])
+    compare = _comparing(experiment, method, augmenters[0], scaled.task)
     follow = _following(experiment, networks[0], scaled)
-    looks = [look for look in (prune, follow) if look]
+    looks = [look for look in (prune, compare, follow) if look]
     own = {**alone(runs[0]), "on_epoch": _each(looks)}
     histories = _fit_all(networks, augmenters, objective, scaled, seeds, options, own)
     members = zip(networks, augmenters, histories, games, strict=True)
     trained = [_trained(experiment, method, scaled, *member) for member in members]
-    for one in trained:
+    for one, start in zip(trained, starts, strict=True):
         one.measures["stacked"] = len(seeds) > 1
+        one.start = start
     if plain:
         trained = [replace(one, plain=beside) for one, beside in zip(trained, plain, strict=True)]
     return trained
@@ -242,7 +251,7 @@ def _plain(
 
 
 @torch.no_grad()
-def _begin(augmenter: LieAugmenter | None, network: nn.Module, scaled: _Scaled) -> None:
+def _begin(augmenter: LieAugmenter | None, network: nn.Module, scaled: _Scaled) -> Tensor:
     """Let generators begin where a network that was trained without them changes least."""
     assert augmenter is not None  # LieAugmenter's
     device = next(network.parameters()).device
@@ -253,6 +262,7 @@ def _begin(augmenter: LieAugmenter | None, network: nn.Module, scaled: _Scaled) 
         network.eval(), seen, count, candidates=entries(augmenter.basis.mask), **options
     )
     augmenter.basis.start_at(found)
+    return augmenter.generators.cpu()
 
 
 def _alone(
@@ -284,6 +294,25 @@ def _pruning(
     def look(record: dict[str, Any]) -> None:
         if record["epoch"] == when:
             augmenter.basis.prune(experiment.prune)
+
+    return look
+
+
+def _comparing(
+    experiment: Experiment, method: Method, augmenter: LieAugmenter | None, task: Task
+) -> Callable[[dict[str, Any]], None] | None:
+    """What is to be done after every epoch: to keep how near the generators are to the true ones.
+
+    Nothing is chosen by it.
+    """
+    truth = task.generator
+    learns = method.kind.startswith("lieaugmenter")
+    if not (experiment.losses and learns) or augmenter is None or truth is None:
+        return None
+
+    @torch.no_grad()
+    def look(record: dict[str, Any]) -> None:
+        record["cosine"] = float(principal_cosines(augmenter.generators.cpu(), truth).min())
 
     return look
 

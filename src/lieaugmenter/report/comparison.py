@@ -32,6 +32,7 @@ VARIANTS = {
     "continuous": "continuous",
     "discrete": "discrete",
     "whole": "the whole group",
+    "constant": "from the constant start",
 }
 # What an ablation sets, as the paper writes it.
 SYMBOLS = {
@@ -53,6 +54,7 @@ DISCOVERY = (
 # What a generator does to an image is not compared.
 IMAGE_DISCOVERY = tuple(one for one in DISCOVERY if one[0] in ("cosine", "projection"))
 NO_VALUE = "–"
+PRECISIONS = {"bf16": "bfloat16", "float32": "float32"}
 # How a predictor can predict, as results name it.
 _WAYS = ("averaged", "further", "direct", "plain")
 # Methods that find a generator.
@@ -308,9 +310,14 @@ def ran_on(finished: Finished) -> str:
         methods = [method for method in finished.experiment.methods if method.name in names]
         rows = listed(list(dict.fromkeys(label(method.row) for method in methods)))
         said.append(f"{rows}: {place}, {_days(places[place])}")
-    on_a_cpu = any(result.get("device") == "cpu" for result in finished.results)
+    on_a_cpu = [result for result in finished.results if result.get("device") == "cpu"]
     if finished.experiment.precision == "bf16" and on_a_cpu:
-        said.append("networks run in bfloat16 on a GPU, in float32 on a CPU")
+        # Older runs did not say: a CPU had float32 then.
+        chosen = {r.get("environment", {}).get("precision", "float32") for r in on_a_cpu}
+        there = " or ".join(PRECISIONS[name] for name in sorted(chosen))
+        on_a_gpu = len(on_a_cpu) < len(finished.results)
+        elsewhere = "bfloat16 on a GPU, in " if on_a_gpu else ""
+        said.append(f"networks run in {elsewhere}{there} on a CPU")
     return "; ".join(said)
 
 
@@ -639,10 +646,13 @@ def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
         "in the seconds)"
     )
     ways += ["directly", plain] if experiment.fallback else ["directly"]
-    oracle = "So does the oracle, without a plain network." if experiment.fallback else ""
+    without = ["without a plain network"] * experiment.fallback
+    if experiment.own_further and Method("oracle", "whole") in experiment.methods:
+        without.append("that of the whole group without going further")
+    oracle = ", ".join(["So does the oracle", *without])
     return [
         "With own settings LieAugmenter predicts in the way that does best on the validation data: "
-        f"{', '.join(ways[:-1])}, or {ways[-1]}. {oracle or 'So does the oracle.'} The seeds "
+        f"{', '.join(ways[:-1])}, or {ways[-1]}. {oracle}. The seeds "
         f"chose, and averaging would have given: {'; '.join(said)}."
     ]
 
@@ -738,7 +748,7 @@ def whose(method: Method) -> str:
 
 
 def each_seed(runs: Iterable[Mapping[str, Any]], whole: Statistic | None, key: str) -> str:
-    """Mean, standard deviation, and the value of every seed."""
+    """Mean, standard deviation, and the value of every seed; of one run the value alone."""
     values = [
         "diverged" if has_diverged(run) else NO_VALUE if run.get(key) is None else f"{run[key]:.4f}"
         for run in runs
@@ -746,4 +756,8 @@ def each_seed(runs: Iterable[Mapping[str, Any]], whole: Statistic | None, key: s
     if not values:
         return "not run"
     listed = ", ".join(values)
-    return listed if whole is None else f"{whole.mean:.4f} ± {whole.std:.4f}: {listed}"
+    return (
+        listed
+        if whole is None or len(values) == 1
+        else f"{whole.mean:.4f} ± {whole.std:.4f}: {listed}"
+    )

@@ -37,6 +37,7 @@ from lieaugmenter.report.comparison import (
     Finished,
     seed_count,
 )
+from lieaugmenter.report.loss_figures import CAPTION, loss_figure, losses_of
 from lieaugmenter.report.paper_figures import (
     COLOURS,
     closeness_bars,
@@ -93,6 +94,7 @@ _WORDS = {
     "weights": "Accuracy and cosine by the weights of the objective",
     "sizes": "Accuracy and cosine by views, range and number of generators",
     "accuracy": "Test accuracy by the share of the training data",
+    "losses": CAPTION,
 }
 
 
@@ -122,6 +124,9 @@ def _shown(finished: Finished) -> Iterator[str]:
     if name == SAMPLES:
         yield "accuracy"
         return
+    if losses_of(finished):
+        yield "losses"
+        return
     if any("cosine" in result for result in finished.results):
         yield from ("generators", "closeness")
     if name == _CONFUSION_OF and _confusion(finished) is not None:
@@ -143,6 +148,7 @@ def image_figures(finished: Finished) -> Iterator[tuple[str, Figure]]:
         "weights": _weights,
         "sizes": _sizes,
         "accuracy": _samples,
+        "losses": _losses,
     }
     for (file, _), key in zip(image_captions(finished), _shown(finished), strict=True):
         figure = draw[key](finished)
@@ -166,6 +172,11 @@ def _generators(finished: Finished) -> Figure:
 def _closeness(finished: Finished) -> Figure:
     title = f"{_short_title(finished)}{_mark(finished)}"
     return closeness_bars(title, closeness_groups(finished), IMAGE_DISCOVERY)
+
+
+def _losses(finished: Finished) -> Figure:
+    title = f"Rotated digits, losses over training: seed {first_seed(finished)}{_mark(finished)}"
+    return loss_figure(finished, title)
 
 
 def _short_title(finished: Finished) -> str:

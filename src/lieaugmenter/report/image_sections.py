@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from lieaugmenter.experiments.catalogue import IMAGES
 from lieaugmenter.report.ablations import ablation_tables, sample_table
-from lieaugmenter.report.comparison import Finished
+from lieaugmenter.report.comparison import PRECISIONS, Finished
 from lieaugmenter.report.image_figures import image_captions
+from lieaugmenter.report.loss_figures import losses_of
 from lieaugmenter.report.sections import pictures, settings_line
-
-_PRECISIONS = {"bf16": "bfloat16", "float32": "float32"}
 
 
 def about_images() -> str:
@@ -43,7 +42,7 @@ def about_images() -> str:
             "equivariance errors, nor whether these are of the network itself or of its averages, "
             "nor how they are reduced over the logits. Here they are of what predicts, averages "
             "included. On a GPU the networks run in "
-            f"{_PRECISIONS[experiment.precision]}.",
+            f"{PRECISIONS[experiment.precision]}.",
         ]
     )
 
@@ -81,3 +80,29 @@ def samples_section(finished: Finished) -> str:
             *pictures(image_captions(finished)),
         ]
     )
+
+
+def losses_section(finished: Finished) -> str:
+    """Rotated digits: how the losses fall."""
+    return "\n\n".join(
+        [
+            settings_line(finished),
+            "The paper shows its losses as two pictures, without numbers, and concludes that they "
+            "fall quickly and settle. These runs were made for this picture alone: what "
+            "LieAugmenter comes to stands in the section on digits at all angles.",
+            _losses_table(finished),
+            *pictures(image_captions(finished)),
+        ]
+    )
+
+
+def _losses_table(finished: Finished) -> str:
+    """The losses after the first epoch, after a third of training and at the end."""
+    columns = ("prediction", "equivariance", "validation", "cosine")
+    lines = [f"| settings | epoch | {' | '.join(columns)} |", "|---|---|" + "---|" * len(columns)]
+    for settings, losses in losses_of(finished).items():
+        last = len(losses["prediction"])
+        for epoch in sorted({1, max(1, last // 3), last}):
+            cells = [f"{losses[name][epoch - 1]:.4f}" for name in columns]
+            lines.append(f"| {settings} | {epoch} | {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -13,6 +13,7 @@ from lieaugmenter.experiments.results import generators_of
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.lie.catalogue import se
 from lieaugmenter.report.comparison import MAE, Finished, label, paper_value, whose
+from lieaugmenter.report.loss_figures import CAPTION, loss_figure, losses_of
 from lieaugmenter.report.paper_figures import (
     COLOURS,
     Panel,
@@ -30,6 +31,7 @@ _COLOURS = {
     "trivial": PALETTE[1],
     "oracle-paper": PALETTE[3],
     "oracle": PALETTE[3],
+    "augerino-widths-paper": PALETTE[4],
     "augerino-widths": PALETTE[4],
 }
 _WORDS = {
@@ -41,6 +43,7 @@ _WORDS = {
     "curves": (
         "Test error of direct predictions, not averaged over elements, by seconds of training"
     ),
+    "losses": CAPTION,
 }
 
 
@@ -52,7 +55,7 @@ def molecule_captions(finished: Finished) -> list[tuple[str, str]]:
 
 def molecule_figures(finished: Finished) -> Iterator[tuple[str, Figure]]:
     """The pictures of an experiment with their file names."""
-    draw = {"generators": _generators, "curves": _curves}
+    draw = {"generators": _generators, "curves": _curves, "losses": _losses}
     for (file, _), key in zip(molecule_captions(finished), _shown(finished), strict=True):
         yield file, draw[key](finished)
 
@@ -62,6 +65,8 @@ def _shown(finished: Finished) -> Iterator[str]:
         yield "generators"
     if any(run.get("test-curve") for run in finished.results):
         yield "curves"
+    if losses_of(finished):
+        yield "losses"
 
 
 def _learned(finished: Finished) -> dict[str, Float[Tensor, "c d d"]]:
@@ -106,6 +111,11 @@ def _curves(finished: Finished) -> Figure:
         ax.set_ylabel("test MAE, meV", color=INK)
         ax.legend(fontsize=7.5)
         return figure
+
+
+def _losses(finished: Finished) -> Figure:
+    title = f"{_title(finished)}: losses over training, seed {first_seed(finished)}"
+    return loss_figure(finished, title + _mark(finished))
 
 
 def _title(finished: Finished) -> str:

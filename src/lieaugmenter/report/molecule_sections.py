@@ -53,8 +53,8 @@ def about_molecules() -> str:
             "into seven minutes. On a GPU networks are trained, and predict, in bfloat16 with "
             "float32 statistics.",
             "Augerino learns the widths of twelve affine generators, from [0, 1], with the reward "
-            "that was published for molecules; its test predictions are averages here, over "
-            f"{experiment.n_views} views. Of LieGAN on molecules neither code nor the basis that "
+            "that was published for molecules; otherwise it has own settings, and its predictions "
+            "are averages, too. Of LieGAN on molecules neither code nor the basis that "
             "it found is known to be published: it is played here, for as many epochs as the "
             "networks are trained, with the published discriminator on the flattened molecule, six "
             "generators, and a cosine that weighs 1, as for trajectories and jets; its "

@@ -22,6 +22,7 @@ _COLOURS = {
     "oracle-whole": PALETTE[4],
     "lieaugmenter-paper": PALETTE[5],
     "lieaugmenter": PALETTE[0],
+    "lieaugmenter-constant": INK,
     "lgatr": PALETTE[2],
 }
 _WORDS = {

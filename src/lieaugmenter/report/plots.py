@@ -276,7 +276,7 @@ def loss_curves(findings: Findings) -> Figure:
         return note("No training history was kept.")
     figure = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    _draw_terms(above, drawn)
+    draw_terms(above, drawn)
     _draw_range(below, *reach)
     epochs = np.concatenate([reach[0], *(epochs for epochs, _ in drawn.values())])
     if np.ptp(epochs) == 0:
@@ -296,9 +296,18 @@ def _draw_range(ax: Axes, epochs: Float[np.ndarray, " k"], values: Float[np.ndar
     ax.set_ylabel("range of w")
 
 
-def _draw_terms(
+def draw_terms(
     ax: Axes, terms: Mapping[str, tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]]
 ) -> None:
+    """Terms of the objective over epochs, with their key above, on a logarithmic axis.
+
+    Parameters
+    ----------
+    ax
+        To draw on.
+    terms
+        Epochs and positive values by the name of the term.
+    """
     colours: dict[str, str] = dict(
         zip(("prediction", "equivariance", *_REGULARISERS), PALETTE, strict=True)
     )

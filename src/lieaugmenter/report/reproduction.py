@@ -19,9 +19,15 @@ from lieaugmenter.experiments.catalogue import (
 )
 from lieaugmenter.report.ablations import ABLATIONS, SAMPLES
 from lieaugmenter.report.comparison import Finished, of_images, of_momenta
+from lieaugmenter.report.event_starts import event_starts
 from lieaugmenter.report.image_figures import image_figures
 from lieaugmenter.report.image_requirements import image_requirements, read_speed
-from lieaugmenter.report.image_sections import ablations_section, about_images, samples_section
+from lieaugmenter.report.image_sections import (
+    ablations_section,
+    about_images,
+    losses_section,
+    samples_section,
+)
 from lieaugmenter.report.molecule_figures import molecule_figures
 from lieaugmenter.report.molecule_requirements import molecule_requirements, read_step
 from lieaugmenter.report.molecule_sections import about_molecules, molecule_section
@@ -41,6 +47,7 @@ from lieaugmenter.runs import RunError, write_atomically
 _SECTIONS = {
     ABLATIONS: ablations_section,
     SAMPLES: samples_section,
+    "rotated-mnist-losses": losses_section,
     **dict.fromkeys(AMPLITUDES, momenta_section),
     **dict.fromkeys(MOLECULES, molecule_section),
 }
@@ -90,6 +97,8 @@ def reproduction(results: Path) -> str:
     parts += [varied] if varied else []
     parts += [about_images(), *(_section(name, read[name]) for name in IMAGES)]
     parts += [about_momenta(), *(_section(name, read[name]) for name in AMPLITUDES)]
+    started = event_starts(results)
+    parts += [started] if started else []
     parts += [about_molecules(), *(_section(name, read[name]) for name in MOLECULES)]
     return "\n\n".join(parts) + "\n"
 
@@ -123,8 +132,8 @@ How to read the tables:
   the settings that were published for them.
 - **ours, own settings**: our code with this project's settings. The learning rate falls as a
   cosine, the range of the coefficients grows at first, the data are scaled. This column exists for
-  no augmentation, the oracle and LieAugmenter. What they are for images and molecules stands in
-  [Images](#images) and [Molecules](#molecules).
+  no augmentation, the oracle and LieAugmenter, and for Augerino on molecules. What they are for
+  images and molecules stands in [Images](#images) and [Molecules](#molecules).
 - A value is the mean ± the standard deviation over seeds. The best mean of a row is bold: the
   lowest, of accuracies the highest.
 - Seeds that diverged are counted in the cell. The mean is over the others and is never bold.
