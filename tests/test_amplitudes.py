@@ -16,6 +16,7 @@ import torch
 from lieaugmenter.data.amplitudes import (
     ALPHA_STRONG,
     FEATURES,
+    SIN2_WEAK,
     FourMomenta,
     amplitudes,
     amplitudes_from_file,
@@ -136,6 +137,12 @@ def test_quark_and_antiquark_may_be_exchanged(gluons: int, stream: np.random.Gen
     events = scatter(50, gluons, stream)
     exchanged = events[:, [1, 0, *range(2, 3 + gluons)]]
     assert np.allclose(squared_amplitude(exchanged), squared_amplitude(events), rtol=1e-10, atol=0)
+
+
+def test_the_z_couples_as_to_up_type_quarks() -> None:
+    # The vector and axial couplings are 1/2 - 4/3 sin²θ and 1/2, up to one factor.
+    left, right = z_couplings()
+    assert (left + right) / (left - right) == pytest.approx(1 - 8 / 3 * SIN2_WEAK, rel=1e-12)
 
 
 def test_one_gluon_has_the_closed_formula(stream: np.random.Generator) -> None:

@@ -183,6 +183,18 @@ def test_networks_standardise_the_momenta_that_they_are_given(tmp_path: Path) ->
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
+def test_each_component_is_standardised_inside_the_network() -> None:
+    experiment = find_experiment("amplitudes")
+    task = experiment.task(None, True)
+    network = experiment.network(Method("trivial"), task, (16, 2))
+    assert isinstance(network, ParticleTransformer)
+    flat = task.x_train.flatten(0, 1)
+    assert torch.allclose(network.mean, flat.mean(0))
+    assert torch.allclose(network.deviation, flat.std(0))
+    # Momenta along the beam are spread further than those across: one number would not do.
+    assert float(network.deviation.max() / network.deviation.min()) > 1.5
+
+
 def test_lgatr_has_epochs_of_its_own() -> None:
     experiment = find_experiment("amplitudes")
     of = {m.name: experiment.run_as(m, quick=False).epochs for m in experiment.methods}
@@ -248,11 +260,13 @@ def test_requirements_are_judged(tmp_path: Path) -> None:
     write(tmp_path, "amplitudes", laboratory(1.1e-3))
     write(tmp_path, "amplitudes-boosted", [found_by(0, 1e-3, 0.9, 0.96)])
     known = "reached, but known from the inputs before training"
-    assert outcomes(reproduction(tmp_path))[:4] == [
+    text = reproduction(tmp_path)
+    assert outcomes(text)[:4] == [
         "reached, as validation data chose to predict; of direct predictions 2.00e-03 against "
         "2.00e-03",
         "reached", known, known,
     ]  # fmt: skip
+    assert "Of 5 requirements: 4 reached (3 of them with a remark), 1 not run." in text
     write(tmp_path, "amplitudes", laboratory(6e-3, beam=0.98))
     write(tmp_path, "amplitudes-boosted", [found_by(0, 1e-3, 0.9, 0.94)])
     assert outcomes(reproduction(tmp_path)) == [
@@ -267,10 +281,18 @@ def section(text: str, name: str) -> str:
     return text.split(f"## {AMPLITUDES[name].title}\n")[1].split("\n## ")[0]
 
 
+def test_means_that_are_closer_than_their_spreads_are_told_so(tmp_path: Path) -> None:
+    near, far = {"mse": 0.8e-3, "mse-direct": 1e-3}, {"mse": 1.4e-3, "mse-direct": 1e-3}
+    ours = [found_by(seed, 1e-3, 1.0, 0.8) | found for seed, found in enumerate((near, far))]
+    whole = [run("oracle-whole", seed, **{**far, "mse": 1.3e-3}) for seed in (0, 1)]
+    write(tmp_path, "amplitudes", [*ours, *whole])
+    assert "chose to predict, by less than the sum of both" in outcomes(reproduction(tmp_path))[0]
+
+
 def test_section_says_what_the_events_can_tell(tmp_path: Path) -> None:
     write(tmp_path, "amplitudes", laboratory(1.1e-3))
     text = section(reproduction(tmp_path), "amplitudes")
-    assert "37 equations" in text
+    assert "37 linearly independent equations" in text
     assert "are: boost z and turn about z." in text
     assert "(boost x, boost y, turn about y and turn about x) lead to where" in text
     assert "| turn about z | no | 0.995 |" in text

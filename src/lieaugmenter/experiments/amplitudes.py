@@ -25,7 +25,7 @@ FRAMES = 1.0
 _PAPER = Objective(
     prediction=1.0, equivariance=3.0, similarity=0.1, sparsity=1e-3, alignment=1.0, proximity=0.0
 )
-# A rapidity of 0.42 a generator. It caps boosts: at a range of 2 energies grow eightfold.
+# A rapidity of 0.42 a generator. It caps boosts: at a range of 2 a gluon's energy grows 17-fold.
 _RANGE = 0.3
 # With 3 in place of 10 the sixth generator stayed behind; see docs/decisions.md.
 _OWN = Objective(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +175,12 @@ MOLECULE_MEASURES = (
     SECONDS,
 )
 IMAGE_MEASURES = (ACCURACY, DIRECT, EQUIVARIANCE, EQUIVARIANCE_2, SECONDS)
+_EACH_ELEMENT = Measure(
+    "equivariance-2",
+    "Equivariance error, average over elements of the error",
+    small,
+    "Nothing cancels in it. Mean over output dimensions.",
+)
 VECTOR_MEASURES = (
     MSE,
     Measure(
@@ -183,12 +189,7 @@ VECTOR_MEASURES = (
         small,
         "The errors of single elements can cancel in it. Mean over output dimensions.",
     ),
-    Measure(
-        "equivariance-2",
-        "Equivariance error, average over elements of the error",
-        small,
-        "Nothing cancels in it. Mean over output dimensions.",
-    ),
+    _EACH_ELEMENT,
     SECONDS,
     Measure(
         "displacement",
@@ -204,6 +205,21 @@ VECTOR_MEASURES = (
         "Smaller is closer to the identity.",
         of_paper=True,
     ),
+)
+MOMENTA_MEASURES = (
+    MSE,
+    Measure(
+        "mse-direct",
+        "Test error (MSE) of direct predictions",
+        small,
+        "The network sees every event once, as it is; validation data have no say in it.",
+    ),
+    replace(
+        _EACH_ELEMENT,
+        title="Equivariance error under the Lorentz group",
+        note="Of what predicts, averages included; elements are drawn up to γ along all six.",
+    ),
+    SECONDS,
 )
 
 
@@ -221,6 +237,8 @@ def measures_of(experiment: Experiment) -> tuple[Measure, ...]:
     """The tables of an experiment's section; the first one is always there."""
     if experiment.name in MOLECULES:
         return MOLECULE_MEASURES
+    if of_momenta(experiment):
+        return MOMENTA_MEASURES
     return IMAGE_MEASURES if of_images(experiment) else VECTOR_MEASURES
 
 
@@ -675,7 +693,8 @@ def _about_time(finished: Finished) -> list[str]:
     workers = max(shared, default=1)
     if workers > 1:
         said[0] += (
-            f" Up to {workers} trainings shared the device, so that each was slower than alone."
+            f" Up to {workers} trainings shared the device, not always the same number, so that "
+            "each was slower than alone and rows do not compare."
         )
     elsewhere = [m for m in experiment.methods if m.name in finished.timed_elsewhere]
     if elsewhere:

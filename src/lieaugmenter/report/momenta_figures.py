@@ -27,8 +27,8 @@ _COLOURS = {
 }
 _WORDS = {
     "curves": (
-        "Test error of direct predictions over training: mean over seeds, and between the least "
-        "and the largest"
+        "Test error of direct predictions over training, on the first of the test events: mean "
+        "over seeds, and between the least and the largest. L-GATr has fewer steps than the others"
     ),
     "generators": (
         "The true boosts and turns, the nearest to each in the span of the six learned generators, "

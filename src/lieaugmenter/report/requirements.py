@@ -50,7 +50,11 @@ def requirements_table(found: Sequence[Requirement]) -> str:
     """How many requirements are reached, and all of them as a table."""
     heads = [requirement.outcome.partition(",")[0] for requirement in found]
     counts = {head: heads.count(head) for head in ("reached", "missed", "not judged", "not run")}
-    summary = ", ".join(f"{count} {head}" for head, count in counts.items() if count)
+    remarks = sum(requirement.outcome.startswith("reached,") for requirement in found)
+    words = {"reached": f"reached ({remarks} of them with a remark)"} if remarks else {}
+    summary = ", ".join(
+        f"{count} {words.get(head, head)}" for head, count in counts.items() if count
+    )
     lines = [
         "| LieAugmenter, own settings | ours | required | outcome |",
         "|---|---|---|---|",
