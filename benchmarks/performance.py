@@ -112,8 +112,9 @@ def facts(content: dict[str, Any] | None) -> list[str]:
         f"- On one {device}: {ms['augmented']:.2f} ms a step with augmentation, "
         f"{ms['plain']:.2f} ms without it on as many molecules ({content['ratio']:.3f} ×); "
         f"{flop / ms['augmented'] / 1e9:.0f} TFLOP/s.",
-        f"- Peak memory {peak['augmented']:.2f} GB. The first step comes after "
-        f"{content['start_up_s']['augmented']:.0f} s.",
+        f"- By Adam, without validation data. Peak memory {peak['augmented']:.2f} GB. The first "
+        f"step of a process comes after {content['start_up_s']['plain']:.1f} s, that of a second "
+        f"training after {content['start_up_s']['augmented']:.1f} s.",
     ]
 
 

@@ -3,8 +3,9 @@
 The runs are those of `lieaugmenter reproduce`, and finished ones are not repeated. At a limit
 trainings of one seed stop with a checkpoint, and the same command goes on; stacks of seeds have
 none and begin again. On a GPU many small networks share the device well (start the CUDA MPS daemon
-first); large ones only take turns. Results in a file that are not among the runs are kept, if the
-file is of the experiment's present settings as far as it tells.
+first); large ones only take turns. Results in a file that are not among the runs are kept; if the
+file is of other settings than the experiment's, as far as it tells, nothing is run. Exits with 1 if
+something failed, with 4 if something is left to be done.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 import argparse
 import functools
 import shutil
+import sys
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -24,7 +27,7 @@ import torch
 
 from lieaugmenter.data.task import Task
 from lieaugmenter.experiments.catalogue import EXPERIMENTS
-from lieaugmenter.experiments.results import write_results
+from lieaugmenter.experiments.results import check_addable, write_results
 from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.learning.trainer import TimeIsUp
@@ -39,6 +42,8 @@ _FEW = ("trivial", "trivial-paper", "oracle", "lieaugmenter", "lieaugmenter-pape
 _APART = "seeds"
 # Marks a run as finished, see `run_method`.
 _DONE = "result.json"
+# How jobs end that are not finished.
+_FAILED, _NOT_BEGUN, _STOPPED = "failed", "not begun", "stopped at the limit"
 # Measuring what is trained comes on top of the limit.
 _GRACE = 30.0
 
@@ -68,8 +73,11 @@ class Job:
         return f"{self.experiment} {self.method}, seeds {', '.join(map(str, self.seeds))}"
 
 
-def jobs(names: list[str], methods: list[str] | None, seeds: int) -> list[Job]:
-    """The longest first; a stack of seeds is one job, seeds by themselves are one each."""
+def jobs(names: list[str], methods: list[str] | None, seeds: int | None) -> list[Job]:
+    """The longest first; a stack of seeds is one job, seeds by themselves are one each.
+
+    As many seeds as are asked for, else as the experiment has.
+    """
     known = {method.name for name in names for method in EXPERIMENTS[name].methods}
     unknown = sorted(set(methods or ()) - known)
     if unknown:
@@ -77,7 +85,8 @@ def jobs(names: list[str], methods: list[str] | None, seeds: int) -> list[Job]:
     found: list[tuple[float, Job]] = []
     for experiment, method in _chosen(names, methods):
         stacked = experiment.stacked and not experiment.prune
-        groups = [tuple(range(seeds))] if stacked else [(seed,) for seed in range(seeds)]
+        each = range(seeds or experiment.n_seeds)
+        groups = [tuple(each)] if stacked else [(seed,) for seed in each]
         cost = experiment.epochs * _COST.get(method.kind, 1.0)
         found += [(cost, Job(experiment.name, method.name, g, not stacked)) for g in groups]
     return [job for _, job in sorted(found, key=lambda pair: -pair[0])]
@@ -97,6 +106,10 @@ def _task(name: str, source: Path | None, quick: bool) -> Task:
     return EXPERIMENTS[name].task(source, quick)
 
 
+def _source(name: str, arguments: argparse.Namespace) -> Path | None:
+    return arguments.data if name.startswith("two-body") else None
+
+
 def _asked(experiment: Experiment, arguments: argparse.Namespace) -> Experiment:
     if not arguments.epochs:
         return experiment
@@ -111,12 +124,12 @@ def run(job: Job, arguments: argparse.Namespace, end: float) -> str:
     warnings.filterwarnings("default", message=".*(cannot be captured|out of memory)")
     torch.set_num_threads(1)
     experiment = _asked(EXPERIMENTS[job.experiment], arguments)
-    source = arguments.data if job.experiment.startswith("two-body") else None
+    source = _source(job.experiment, arguments)
     left, started = end - time.time(), time.monotonic()
     if all((job.kept(arguments.out, seed) / _DONE).exists() for seed in job.seeds):
         return "was finished"
     if left <= 0:
-        return "not begun"
+        return _NOT_BEGUN
     settings = Settings(
         seeds=job.seeds,
         source=source,
@@ -132,14 +145,24 @@ def run(job: Job, arguments: argparse.Namespace, end: float) -> str:
             experiment, experiment.method(job.method), task, job.folder(arguments.out), settings
         )
     except TimeIsUp:
-        return "stopped at the limit"
+        return _STOPPED
     return f"{time.monotonic() - started:.0f} s"
 
 
 def _outcome(future: Future[str]) -> str:
     """How a job ended; a failure is told, and does not stop the others."""
     error = future.exception()
-    return future.result() if error is None else f"failed: {error!r}"
+    if error is None:
+        return future.result()
+    return f"{_FAILED}\n{''.join(traceback.format_exception(error))}"
+
+
+def _exit_code(outcomes: list[str], of: int) -> int:
+    """For scripts: whether anything failed, or is not finished."""
+    if any(outcome.startswith(_FAILED) for outcome in outcomes):
+        return 1
+    unfinished = {_NOT_BEGUN, _STOPPED} & set(outcomes)
+    return 4 if unfinished or len(outcomes) < of else 0
 
 
 def _gather(out: Path) -> None:
@@ -152,11 +175,11 @@ def _gather(out: Path) -> None:
             shutil.copy(path, target)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(EXPERIMENTS))
     parser.add_argument("--methods", nargs="+", help="only these; all of them unless given")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, help="as many as the experiment has unless given")
     parser.add_argument("--epochs", type=int, help="length of every training")
     parser.add_argument("--data", type=Path, help="the two-body reference file")
     parser.add_argument("--quick", action="store_true")
@@ -168,26 +191,36 @@ def main() -> None:
     arguments = parser.parse_args()
     end = time.time() + arguments.limit
     todo = jobs(arguments.names, arguments.methods, arguments.seeds)
+    asked = {name: _asked(EXPERIMENTS[name], arguments) for name in arguments.names}
+    files = {name: arguments.results / f"{name}.json" for name in arguments.names}
+    for name, experiment in asked.items():
+        source = _source(name, arguments)
+        kept_as = source.name if source else experiment.data
+        try:
+            check_addable(experiment, files[name], quick=arguments.quick, source=kept_as)
+        except RunError as error:
+            raise SystemExit(str(error)) from None
     pool = ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn"))
     futures = {pool.submit(run, job, arguments, end): job for job in todo}
+    outcomes: list[str] = []
     try:
-        for number, future in enumerate(as_completed(futures, arguments.limit + _GRACE), 1):
-            print(f"{number}/{len(futures)} {futures[future]}: {_outcome(future)}", flush=True)
+        for future in as_completed(futures, arguments.limit + _GRACE):
+            outcomes.append(_outcome(future))
+            print(f"{len(outcomes)}/{len(todo)} {futures[future]}: {outcomes[-1]}", flush=True)
     except TimeoutError:
         print("some did not end in time and are left; the same command continues", flush=True)
     # Before the results are read: nothing is to be finished behind them.
     for process in list((pool._processes or {}).values()):
         process.kill()
     _gather(arguments.out)
-    for name in arguments.names:
-        path = arguments.results / f"{name}.json"
+    for name, experiment in asked.items():
         try:
-            experiment = _asked(EXPERIMENTS[name], arguments)
-            write_results(experiment, arguments.out / name, path)
+            write_results(experiment, arguments.out / name, files[name])
         except RunError as error:
             print(error)
     pool.shutdown(wait=False, cancel_futures=True)
+    return _exit_code(outcomes, len(todo))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -248,6 +248,25 @@ def test_features_that_are_constant_or_stand_still_do_not_change_a_slope(
         assert relative_error(pushed, slope_of_sine(alone, velocity[: len(alone)])) < 0.005
 
 
+@pytest.mark.parametrize("slope", ["forward", "difference"])
+def test_fields_of_whole_numbers_stay(slope: str, rng: torch.Generator) -> None:
+    function = sine if slope == "difference" else lambda x: torch.sin(x).sum(1, keepdim=True)
+    x = {"x": torch.randn(50, 3, generator=rng), "n": torch.arange(50), "odd": torch.arange(50) > 9}
+    velocity = {"x": torch.ones(50, 3), "n": torch.zeros(50).long(), "odd": torch.zeros(50).bool()}
+
+    def model(given: dict[str, Tensor]) -> Tensor:
+        return function(given["x"]) * given["n"].unsqueeze(1) * given["odd"].unsqueeze(1)
+
+    factor = x["n"] * x["odd"]
+    prediction, pushed = push_forward(model, x, velocity)
+    assert torch.equal(prediction, model(x))
+    expected = push_forward(function, x["x"], velocity["x"])[1] * factor.unsqueeze(1)
+    assert relative_error(pushed, expected) < 1e-3
+    velocity["n"][3] = 1
+    with pytest.raises(ValueError, match="every field that moves"):
+        push_forward(model, x, velocity)
+
+
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float16, 0.05), (torch.bfloat16, 0.2)])
 def test_slopes_in_half_precision_are_right_to_a_few_per_cent(
     kind: torch.dtype, tolerance: float, rng: torch.Generator

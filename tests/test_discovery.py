@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
-from lieaugmenter.actions import InvariantAction, VectorAction
+from lieaugmenter.actions import AffineAction, InvariantAction, StructuredAction, VectorAction
 from lieaugmenter.analysis.bench import Dimensions, Row, visible_defect
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
 from lieaugmenter.analysis.verdict import Trial, Verdict, decide
@@ -33,7 +33,7 @@ from lieaugmenter.discovery.evidence import Extent
 from lieaugmenter.discovery.gathering import _share_of_loss
 from lieaugmenter.estimators.building import untrained
 from lieaugmenter.estimators.words import sentence_of_teams
-from lieaugmenter.nets import MLP
+from lieaugmenter.nets import MLP, LieConv
 
 VECTOR, INVARIANT = VectorAction(3), InvariantAction()
 EPOCHS = 60
@@ -763,3 +763,22 @@ class _Function(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(x)
+
+
+def test_fields_of_whole_numbers_stay_where_they_are() -> None:
+    rng = torch.Generator().manual_seed(0)
+    real = torch.arange(4) < torch.randint(2, 5, (120, 1), generator=rng)
+    x = {
+        "positions": torch.randn(120, 4, 3, generator=rng) * real.unsqueeze(-1),
+        "charges": (torch.randint(1, 3, (120, 4), generator=rng) * real).to(torch.uint8),
+        "mask": real,
+    }
+    y = x["positions"].square().sum((1, 2)).unsqueeze(1)
+    action = StructuredAction({"positions": AffineAction(3)}, masks={"positions": "mask"})
+    parts = [({name: f[s] for name, f in x.items()}, y[s]) for s in (slice(80), slice(80, None))]
+    evidence = gather(
+        lambda: LieConv(width=8, n_blocks=1, elements=(1, 2)), *parts,
+        action=action, output=INVARIANT, members=1, epochs=1, device="cpu",
+    )  # fmt: skip
+    # How many of the directions hold is not asked of networks that were trained for one epoch.
+    assert len(evidence.dimensions.rows) > 6

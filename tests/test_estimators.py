@@ -802,3 +802,14 @@ def test_a_column_called_1_does_not_make_a_table_affine() -> None:
     names = [str(i) for i in range(x.shape[1])]
     model = SymmetryRegressor(epochs=1, feature_names=names, **QUICK).fit(x, y)
     assert "about (" not in model.sentence()
+
+
+def test_inputs_of_several_fields_are_sent_elsewhere() -> None:
+    with pytest.raises(TypeError, match="StructuredAction, LieAugmenter and fit"):
+        SymmetryRegressor().fit({"positions": np.ones((30, 3))}, np.ones(30))
+
+
+def test_images_of_several_sizes_are_named() -> None:
+    x = [np.ones((1, 8 + i % 2, 8)) for i in range(30)]
+    with pytest.raises(ValueError, match=r"shapes: \(1, 8, 8\), \(1, 9, 8\). Resize or pad"):
+        SymmetryClassifier(action="image").fit(x, np.arange(30) % 2)

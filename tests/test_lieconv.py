@@ -272,10 +272,28 @@ def test_an_empty_molecule_is_no_trouble() -> None:
 
 
 @torch.no_grad()
-def test_an_unknown_element_is_seen() -> None:
+def test_an_unknown_element_is_named() -> None:
     model, x = network().eval(), molecules([4, 2, 5], 6)
     x["charges"][1, 0] = 16
-    assert model(x).isnan().all(1).tolist() == [False, True, False]
+    with pytest.raises(
+        ValueError, match=r"unknown elements: \[16\]; .* elements=\(1, 6, 7, 8, 9\)"
+    ):
+        model(x)
+    # Where values cannot be asked, as on a GPU, that molecule's prediction tells.
+    found = torch.func.vmap(lambda shift: model({**x, "positions": x["positions"] + shift}))(
+        torch.zeros(1, 3).double()
+    )
+    assert found[0].isnan().all(1).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("field", ["charges", "mask"])
+def test_fields_that_do_not_go_together_are_named(field: str) -> None:
+    x = molecules([4, 2, 5], 6)
+    x[field] = x[field][:, :5]
+    with pytest.raises(
+        ValueError, match=rf"{field} have the shape \(3, 5\), positions \(3, 6, 3\)"
+    ):
+        network()(x)
 
 
 def test_forward_mode_derivatives_agree_with_backward_ones() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -41,6 +42,36 @@ def test_a_stack_is_one_job_and_seeds_by_themselves_are_one_each() -> None:
     assert [job.seeds for job in alone] == [(0,), (1,), (2,)]
     folders = {job.folder(Path("out")) for job in alone}
     assert len(folders) == 3  # a folder belongs to one process at a time
+
+
+def test_an_experiment_has_as_many_seeds_as_it_says() -> None:
+    assert len(reproduce_all.jobs(["qm9-homo"], ["trivial"], None)) == 1
+    assert len(reproduce_all.jobs(["pair-mass"], ["trivial"], None)) == TOY.n_seeds > 1
+
+
+def called(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(Path(reproduce_all.__file__)), *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_nothing_is_trained_for_a_file_of_other_settings(tmp_path: Path) -> None:
+    write_json(tmp_path / "pair-mass.json", content(("trivial", 0, 1.0), epochs=40))
+    out = tmp_path / "runs"
+    done = called("pair-mass", "--out", str(out), "--results", str(tmp_path))
+    assert done.returncode == 1
+    assert "epochs: 40 then, 20 now" in done.stderr
+    assert not out.exists()
+
+
+def test_exit_codes_tell_what_is_left_and_what_failed(tmp_path: Path) -> None:
+    words = (
+        "pair-mass", "--methods", "trivial", "--seeds", "1", "--epochs", "1", "--quick",
+        "--device", "cpu", "--out", str(tmp_path / "runs"), "--results", str(tmp_path),
+    )  # fmt: skip
+    assert called(*words, "--limit", "0").returncode == 4
+    assert called(*words).returncode == 0
+    assert len(read_results(tmp_path / "pair-mass.json")["results"]) == 1
+    assert reproduce_all._exit_code(["3 s", "failed\nTraceback"], 2) == 1
 
 
 def test_the_longest_jobs_come_first() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -133,38 +133,49 @@ def lie_derivative(
 def push_forward(
     model: Callable[[Batch], Tensor], x: Batch, velocity: Batch
 ) -> tuple[Tensor, Tensor]:
-    """Ψ(x) and J_Ψ(x) v: how fast a prediction changes when samples move with velocity v."""
-    still = [not t.is_floating_point() for t in tensors_of(x)]
-    if any(still):
-        raise ValueError("the Lie derivative needs floating-point inputs in every field")
+    """Ψ(x) and J_Ψ(x) v: how fast a prediction changes when samples move with velocity v.
+
+    Fields of whole numbers, such as charges, and of truth values cannot move.
+    """
+    fields = list(zip(tensors_of(x), tensors_of(velocity), strict=True))
+    moving = tuple(t for t, _ in fields if t.is_floating_point())
+    speeds = tuple(v for t, v in fields if t.is_floating_point())
+    if not moving or any(v.any() for t, v in fields if not t.is_floating_point()):
+        raise ValueError("the Lie derivative needs floating-point inputs in every field that moves")
+
+    def of_moving(given: Sequence[Tensor]) -> Tensor:
+        new = iter(given)
+        return model(map_tensors(lambda t: next(new) if t.is_floating_point() else t, x))
+
     try:
-        prediction, pushed, *_ = torch.func.jvp(model, (x,), (velocity,))
+        prediction, pushed, *_ = torch.func.jvp(of_moving, (moving,), (speeds,))
     except torch.OutOfMemoryError:
         raise
     except (NotImplementedError, RuntimeError):
         # Recurrent and attention layers have no forward derivative: take a central difference.
-        prediction, pushed = model(x), _central_difference(model, x, velocity)
+        prediction, pushed = model(x), _central_difference(of_moving, moving, speeds)
     return prediction, pushed
 
 
 @torch.no_grad()
-def _central_difference(model: Callable[[Batch], Tensor], x: Batch, velocity: Batch) -> Tensor:
-    rounding = max(torch.finfo(t.dtype).eps for t in tensors_of(x))
+def _central_difference(
+    model: Callable[[Sequence[Tensor]], Tensor], x: Sequence[Tensor], velocity: Sequence[Tensor]
+) -> Tensor:
+    rounding = max(torch.finfo(t.dtype).eps for t in x)
     # In half precision longer steps: there the rounding of both ends weighs more than a curve.
     time = max(_STEP, rounding ** (1 / 3)) / _speed(x, velocity)
 
     def after(time: float) -> Tensor:
-        along = iter(tensors_of(velocity))
-        return model(map_tensors(lambda t: t + time * next(along), x))
+        return model([t + time * v for t, v in zip(x, velocity, strict=True)])
 
     return (after(time) - after(-time)) / (2 * time)
 
 
-def _speed(x: Batch, velocity: Batch) -> float:
+def _speed(x: Sequence[Tensor], velocity: Sequence[Tensor]) -> float:
     """How fast samples move, in units of the spread of each feature: root mean square of those
     that do, 1 where none does.
     """
-    pairs = zip(tensors_of(x), tensors_of(velocity), strict=True)
+    pairs = zip(x, velocity, strict=True)
     speeds = torch.cat([(_rows(v) / _units(_rows(t))).flatten() for t, v in pairs])
     moving = speeds[speeds.isfinite() & (speeds != 0)]
     return float(moving.square().mean().sqrt()) if len(moving) else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ _FOLLOWS = 0.5
 def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
     """X as an array of finite numbers; `reset` lets scikit-learn note its columns."""
     image = settings.action == "image" or isinstance(settings.action, ImageAction)
+    if isinstance(x, Mapping):
+        raise TypeError(
+            "X is a dict, samples of several fields; the estimators take one array. For such "
+            "inputs there are StructuredAction, LieAugmenter and fit, and the discovery module"
+        )
     try:
         checked = validate_data(
             settings,
@@ -32,7 +38,12 @@ def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
             dtype=[np.float32, np.float64],
         )
     except (TypeError, ValueError) as error:
-        column = _column_without_numbers(x)
+        column, shapes = _column_without_numbers(x), _shapes_of_samples(x)
+        if len(shapes) > 1:
+            raise ValueError(
+                f"the samples of X have several shapes: {', '.join(map(str, shapes))}. Resize or "
+                f"pad them to one"
+            ) from None
         if column is None:
             raise
         raise ValueError(
@@ -61,6 +72,13 @@ def _column_without_numbers(x: Any) -> str | None:
         except (TypeError, ValueError):
             return str(name)
     return None
+
+
+def _shapes_of_samples(x: Any) -> list[tuple[int, ...]]:
+    """Of a list of arrays; the first three that occur."""
+    if not isinstance(x, list | tuple):
+        return []
+    return list(dict.fromkeys(np.shape(sample) for sample in x if hasattr(sample, "shape")))[:3]
 
 
 def have_names(settings: Settings) -> bool:

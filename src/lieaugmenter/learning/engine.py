@@ -256,6 +256,9 @@ def fit(
                 **learner.construction,
                 **_data_of(batches),
             }
+        if where.type == "cuda":
+            # What is recorded is of this training, not of those before it.
+            torch.cuda.reset_peak_memory_stats(where)
         if compile:
             trainer.compiled = torch.compile(model, dynamic=False)
         if resume:

@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from lieaugmenter.nets.cnn import CNN as CNN
+from lieaugmenter.nets.lieconv import LieConv as LieConv
 from lieaugmenter.nets.mlp import MLP as MLP
 from lieaugmenter.nets.mlp import ProductMLP as ProductMLP
 from lieaugmenter.nets.mlp import Standardized as Standardized
 from lieaugmenter.nets.process import GaussianProcess as GaussianProcess
+from lieaugmenter.nets.transformer import ParticleTransformer as ParticleTransformer
 
 if TYPE_CHECKING:
     from lieaugmenter.nets.efficientnet import EfficientNet as EfficientNet

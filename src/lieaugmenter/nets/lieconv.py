@@ -249,7 +249,8 @@ class LieConv(nn.Module):
         Residual blocks.
     elements
         Nuclear charges that occur. An atom's features are 1, c, c² in the place of its element,
-        with c its charge over the largest. Another element makes the prediction NaN.
+        with c its charge over the largest. Another element is refused; on a GPU it makes the
+        prediction NaN.
     atoms_per_molecule
         For steps that are captured in a CUDA graph, whose sizes are fixed: a bound on the mean
         number of atoms of the molecules of a batch. There is room for as many, instead of for all
@@ -309,6 +310,7 @@ class LieConv(nn.Module):
         if missing:
             raise ValueError(f"the molecules have no field {missing[0]!r}; they have {list(x)}")
         positions, charges, real = x["positions"], x["charges"], x["mask"].bool()
+        self._check(positions, charges, real)
         if self._takes_kernels(positions):
             return self._forward_by_kernels(positions, charges, real)
         pair_weights = self.pairs(positions, real)
@@ -319,6 +321,23 @@ class LieConv(nn.Module):
         # The mean before the linear map is the mean after it, and can stay in full precision.
         shares = torch.where(real.unsqueeze(-1), inverse_counts(real, y.dtype), 0.0)
         return self._read_out((y * shares).sum(1))
+
+    def _check(self, positions: Tensor, charges: Tensor, real: Tensor) -> None:
+        for name, field in (("charges", charges), ("mask", real)):
+            if field.shape != positions.shape[:-1]:
+                raise ValueError(
+                    f"{name} have the shape {tuple(field.shape)}, positions "
+                    f"{tuple(positions.shape)}; expected {tuple(positions.shape[:-1])}"
+                )
+        # A GPU would have to be waited for, and a transformed or traced call has no values.
+        if charges.is_cuda or torch.compiler.is_compiling() or kernels.transforming():
+            return
+        unknown = set(charges[real].unique().tolist()) - set(self.element_charges.tolist())
+        if unknown:
+            raise ValueError(
+                f"charges of unknown elements: {sorted(unknown)}; this network was made with "
+                f"elements={tuple(self.element_charges.tolist())}"
+            )
 
     def features(self, charges: Num[Tensor, "*atoms"]) -> Float[Tensor, "*atoms features"]:
         """1, c and c² in the place of an atom's element.
