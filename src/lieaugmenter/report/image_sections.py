@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lieaugmenter.experiments.catalogue import IMAGES
+from lieaugmenter.experiments.images import IMAGES_OF_LOSSES
 from lieaugmenter.report.ablations import ablation_tables, sample_table
 from lieaugmenter.report.comparison import PRECISIONS, Finished
 from lieaugmenter.report.image_figures import image_captions
@@ -88,8 +89,9 @@ def losses_section(finished: Finished) -> str:
         [
             settings_line(finished),
             "The paper shows its losses as two pictures, without numbers, and concludes that they "
-            "fall quickly and settle. These runs were made for this picture alone: what "
-            "LieAugmenter comes to stands in the section on digits at all angles.",
+            "fall quickly and settle. These runs were made for this picture alone, on the first "
+            f"{IMAGES_OF_LOSSES:,} training images: what LieAugmenter comes to with all of them "
+            "stands in the section on digits at all angles.",
             _losses_table(finished),
             *pictures(image_captions(finished)),
         ]
