@@ -22,6 +22,7 @@ from lieaugmenter.data import histology
 from lieaugmenter.data.files import DataError, read_data
 from lieaugmenter.data.histology import colorectal, read_class_folders, stand_in
 from lieaugmenter.data.images import rotation
+from lieaugmenter.experiments.catalogue import find_experiment
 
 CRC = Path(os.environ.get("LIEAUGMENTER_DATA", ""), "crc")
 TILES = CRC / "crc_val_he_7k_DEB_MUC_224px_q90.tar"
@@ -284,15 +285,20 @@ def test_reading_images_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.M
 # -- tissue ----------------------------------------------------------------------------------------
 
 
-def test_colorectal_reads_the_published_layout(tmp_path: Path) -> None:
+def publish(folder: Path) -> Path:
+    """Both sets of tissue, as they are published, in a folder."""
     for name, count, kept in (("NCT-CRC-HE-100K", 40, as_zip), ("CRC-VAL-HE-7K", 6, as_tar)):
         tiles = {
             f"{name}/{('TUM', 'ADI')[i % 2]}/{i}.tif": encoded(picture(i, (8, 8)), "TIFF")
             for i in range(count)
         }
-        path = kept(tmp_path, tiles)
-        path.rename(tmp_path / f"{name}{path.suffix}")
-    task = colorectal(tmp_path, n_train=30)
+        path = kept(folder, tiles)
+        path.rename(folder / f"{name}{path.suffix}")
+    return folder
+
+
+def test_colorectal_reads_the_published_layout(tmp_path: Path) -> None:
+    task = colorectal(publish(tmp_path), n_train=30)
     assert task.x_validation is not None
     assert [len(x) for x in (task.x_train, task.x_validation, task.x_test)] == [27, 3, 6]
     assert task.x_train.shape[1:] == (3, 8, 8)
@@ -300,6 +306,18 @@ def test_colorectal_reads_the_published_layout(tmp_path: Path) -> None:
     # Alphabetical among all nine classes.
     assert sorted(task.y_test.tolist()) == [0, 0, 0, 8, 8, 8]
     assert colorectal(tmp_path, size=5).x_test.shape == (6, 3, 5, 5)
+
+
+def test_the_experiments_run_on_the_published_sets(tmp_path: Path) -> None:
+    task = find_experiment("histology-cnn").task(publish(tmp_path), False)
+    assert task.name == "colorectal"
+    # Their tiles are as large as those of the stand-in.
+    assert (len(task.x_train), task.x_train.shape[1:]) == (36, (3, 64, 64))
+
+
+def test_more_tiles_than_an_archive_has_do_not_make_it_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^n=41: from 1 to 40 images are there$"):
+        read_class_folders(publish(tmp_path) / "NCT-CRC-HE-100K.zip", n=41)
 
 
 def test_colorectal_says_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def reproduce(
     list_
         Show the experiments and their methods.
     seeds
-        Number of seeds, from 0 on; 3 unless given, 1 for molecules.
+        Number of seeds, from 0 on; 3 unless given, 1 for molecules and for quick runs.
     methods
         Only these methods.
     data
@@ -95,7 +95,8 @@ def reproduce(
     refuse_torchrun("reproduce")
     experiment = find_experiment(name)
     chosen = [experiment.method(m) for m in methods] if methods else list(experiment.methods)
-    seeds = experiment.n_seeds if seeds is None else seeds
+    if seeds is None:
+        seeds = 1 if quick else experiment.n_seeds
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: at least one is needed")
     if epochs is not None:

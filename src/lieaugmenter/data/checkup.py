@@ -263,9 +263,7 @@ class Survey:
         if notes:
             return notes
         if self.count < 200:
-            notes.append(
-                Note("warning", f"Only {self.count} samples: expect an inconclusive verdict.")
-            )
+            notes.append(Note("warning", f"Only {self.count} samples: they will certify little."))
         notes += _copy_notes(self._copies.share)
         if self.looks_standardised:
             notes.append(

@@ -155,7 +155,7 @@ def colorectal(
         Folder that holds both sets as published, each as a folder, .zip or .tar; without one,
         ``crc/`` of the folder that ``LIEAUGMENTER_DATA`` names.
     size
-        Side in pixels to resize to, from 224. All tiles at 224 need 60 GB.
+        Side in pixels to resize to, from 224. All tiles at 224 would need 60 GB, which is refused.
     n_train, n_test
         Numbers of tiles, drawn at random; all unless given. `n_train` includes those for
         validation.
@@ -537,4 +537,4 @@ def _pillow() -> Any:
 
 def _check_count(name: str, asked: int, most: int) -> None:
     if not 1 <= asked <= most:
-        raise ValueError(f"{name}={asked}: from 1 to {most} images are there")
+        raise DataError(f"{name}={asked}: from 1 to {most} images are there")

@@ -97,8 +97,25 @@ def _ablation_table(finished: Finished, name: str, values: Sequence[float]) -> s
                 cells.append(as_text(paper_value(finished.experiment, row, measure.key), measure))
             cells += [cell(finished, method_at(kind, name, value), measure) for kind in ways]
         lines.append(f"| {value:g} | {' | '.join(cells)} |")
-    said = {"range": [_WRAP], "generators": [_SEVERAL]}.get(name, [])
+    said = {"range": [_WRAP], "generators": [_SEVERAL, *_redundant(finished, values)]}.get(name, [])
     return "\n\n".join(["\n".join(lines), *said])
+
+
+def _redundant(finished: Finished, values: Sequence[float]) -> list[str]:
+    """How many of the learned generators are copies of others."""
+    said = []
+    for value in values:
+        runs = finished.of(method_at("lieaugmenter", "generators", value))
+        found = [run["directions"] for run in runs if run.get("directions") is not None]
+        if found:
+            counts = ", ".join(map(str, found))
+            said.append(f"{value:g} generators: {counts}")
+    if not said:
+        return []
+    return [
+        "Independent directions among the learned generators, by seed: "
+        f"{'; '.join(said)}. The others are copies, up to sign, and redundant."
+    ]
 
 
 def sample_kinds(experiment: Experiment) -> list[str]:

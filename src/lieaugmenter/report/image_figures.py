@@ -394,7 +394,8 @@ def _draw(ax: Axes, curves: Sequence[Curve], places: Sequence[float] | None) -> 
     """Curves over a real axis, or over places at equal distances, which may include 0."""
     for number, curve in enumerate(curves):
         # Side by side, so that no curve hides another's spread.
-        aside = _ASIDE * (number / max(1, len(curves) - 1) - 0.5) if places is not None else 0.0
+        several = places is not None and len(curves) > 1
+        aside = _ASIDE * (number / (len(curves) - 1) - 0.5) if several else 0.0
         where = [x if places is None else places.index(x) + aside for x, _ in curve.points]
         ax.errorbar(
             where,
