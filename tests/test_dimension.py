@@ -80,6 +80,7 @@ def test_the_largest_dimension_can_be_limited() -> None:
     x = torch.randn(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found = dimensions(radius, radius, x, x, action=VECTOR, output=INVARIANT, most=2)
     assert [row.dimension for row in found.rows] == [1, 2]
+    assert (len(found.generators), found.left_out) == (2, 7)
 
 
 def test_what_moves_nothing_is_set_aside() -> None:

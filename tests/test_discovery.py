@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lieaugmenter import SymmetryClassifier, SymmetryRegressor, catalogue
 from lieaugmenter.actions import AffineAction, InvariantAction, StructuredAction, VectorAction
-from lieaugmenter.analysis.bench import Dimensions, Row, visible_defect
+from lieaugmenter.analysis.bench import MOST_ROWS, Dimensions, Row, visible_defect
 from lieaugmenter.analysis.compare import absolute_cosine, principal_cosines
 from lieaugmenter.analysis.verdict import Trial, Verdict, decide
 from lieaugmenter.discovery import (
@@ -513,6 +513,15 @@ def test_directions_that_were_not_looked_at_are_told() -> None:
     verdict = decide(some, 0.99, labels=False, samples=500)
     assert str(verdict).startswith("certified: at least 1 generator")
     assert any("5 of 7 directions were left out" in reason for reason in verdict.reasons)
+
+
+def test_more_directions_than_are_looked_at_are_told() -> None:
+    full = replace(table(*[SURE] * MOST_ROWS), left_out=44)
+    verdict = decide(full, 0.99, labels=False, samples=500)
+    assert str(verdict).startswith(f"certified: at least {MOST_ROWS} generators")
+    free = 44 + len(full.generators)
+    words = f"Only the likeliest {MOST_ROWS} of {free} directions were looked at"
+    assert any(words in reason for reason in verdict.reasons)
 
 
 def test_a_verdict_says_which_bound_failed_before_the_trial() -> None:

@@ -37,6 +37,8 @@ _VISIBLE = 3.0
 # However well they are known.
 _NEVER_VISIBLE = 0.01
 _LARGEST = 10.0
+# Of a table: one more takes the time and the memory of its square. All generators of ten columns.
+MOST_ROWS = 100
 # Samples at once, and numbers of them.
 _AT_ONCE = 1024
 _NUMBERS_AT_ONCE = 2**21
@@ -264,18 +266,22 @@ class Bench(ABC):
         """
 
     def dimensions(
-        self, *, candidates: Float[Tensor, "n d d"] | None = None, most: int | None = None
+        self, *, candidates: Float[Tensor, "n d d"] | None = None, most: int = MOST_ROWS
     ) -> Dimensions:
         """The table of the generators that come first; as `dimension.dimensions`."""
         ordering = self.order(candidates)
         found = ordering.together
-        rows = self.rows(found.generators[:most])
+        generators = found.generators[:most]
+        rows = self.rows(generators)
         first, second = (in_spreads(generators, self.spread) for generators in ordering.alone)
         agreement = [
             float(principal_cosines(first[: row.dimension], second[: row.dimension]).min())
             for row in rows
         ]
-        return Dimensions(rows, found.generators, found.idle, self.agree, agreement=agreement)
+        others = len(found.generators) - len(generators)
+        return Dimensions(
+            rows, generators, found.idle, self.agree, left_out=others, agreement=agreement
+        )
 
     def judge(self, generators: Float[Tensor, "c d d"]) -> Row:
         """The row of a span."""

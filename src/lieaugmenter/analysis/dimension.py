@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, map_tensors, tensors_of
-from lieaugmenter.analysis.bench import Bench, Dimensions, Ordering
+from lieaugmenter.analysis.bench import MOST_ROWS, Bench, Dimensions, Ordering
 from lieaugmenter.analysis.equivariance import lie_derivative, push_forward
 from lieaugmenter.analysis.polarization import Polarization, polarize
 from lieaugmenter.lie.units import in_spreads
@@ -42,7 +42,7 @@ def dimensions(
     action: Action,
     output: Action,
     candidates: Float[Tensor, "n d d"] | None = None,
-    most: int | None = None,
+    most: int = MOST_ROWS,
     seed: int = 0,
 ) -> Dimensions:
     """Order generators by two predictors of one task, and judge the spans of the best of them.
@@ -60,7 +60,7 @@ def dimensions(
     candidates
         Matrices that span the generators to look among; all that the action allows unless given.
     most
-        The largest dimension to look at; all unless given.
+        The largest dimension to look at.
     seed
         Of the bootstrap and of the random directions.
 

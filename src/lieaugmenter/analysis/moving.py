@@ -32,6 +32,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from lieaugmenter.actions.base import Action, Batch, map_tensors, tensors_of
 from lieaugmenter.analysis.bench import (
     DEFECT_BOUND,
+    MOST_ROWS,
     POSSIBLE_BOUND,
     Bench,
     Dimensions,
@@ -144,7 +145,7 @@ class MovingBench(Bench):
         return Ordering(replace(together, idle=idle), alone)
 
     def dimensions(
-        self, *, candidates: Float[Tensor, "n d d"] | None = None, most: int | None = None
+        self, *, candidates: Float[Tensor, "n d d"] | None = None, most: int = MOST_ROWS
     ) -> Dimensions:
         table = super().dimensions(candidates=candidates, most=most)
         best = self.orthogonal(table.generators[:1])[0]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
-from lieaugmenter.analysis.bench import DEFECT_BOUND, POSSIBLE_BOUND, Dimensions, Row
+from lieaugmenter.analysis.bench import DEFECT_BOUND, MOST_ROWS, POSSIBLE_BOUND, Dimensions, Row
 from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample
 from lieaugmenter.analysis.equivariance import lie_derivative
 from lieaugmenter.analysis.identify import Identity
@@ -500,7 +500,12 @@ def _words_on_unidentified(table: Dimensions) -> list[str]:
             f"to the second degree. {table.leaving} of {free} directions break them, lead to where "
             f"there are no samples, and were not looked at."
         )
-    if table.left_out:
+    if table.left_out and len(table.rows) >= MOST_ROWS:
+        words.append(
+            f"Only the likeliest {len(table.rows)} of {free} directions were looked at; more "
+            f"would take long. There may be symmetries among the others."
+        )
+    elif table.left_out:
         words.append(
             f"{table.left_out} of {free} directions were left out, because what was counted with "
             f"them is no algebra with a name: they hardly move the samples, and are known badly. "
