@@ -289,8 +289,11 @@ def test_check_takes_axes_by_the_names_of_columns(capsys: pytest.CaptureFixture[
 
 def test_strict_exits_with_3_when_inconclusive(capsys: pytest.CaptureFixture[str]) -> None:
     save_radial()
-    code, _, _ = call(capsys, "discover", "ring.npz", "--epochs", "1", "--views", "2", "--strict")
+    words = ["discover", "ring.npz", "--epochs", "1", "--views", "2", "--strict"]
+    code, out, _ = call(capsys, *words)
     assert code == 3
+    # And says why.
+    assert "  - Two teams of predictors, trained without augmentation" in out
 
 
 def test_interrupted_run_resumes_to_the_result_of_an_uninterrupted_one(

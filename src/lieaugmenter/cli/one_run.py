@@ -134,7 +134,9 @@ def conclude(findings: Findings, folder: RunFolder, *, as_json: bool, strict: bo
     }
     rows = [f"  {name}: {_shown(value)}" for name, value in findings.numbers.items()]
     matrices = _matrices(findings)
-    text = "\n".join([findings.sentence, "", *rows, *matrices, "", f"report: {page}"])
+    undecided = findings.verdict.outcome == "inconclusive"
+    why = ["", *(f"  - {reason}" for reason in findings.verdict.reasons)] if undecided else []
+    text = "\n".join([findings.sentence, *why, "", *rows, *matrices, "", f"report: {page}"])
     answer(result, as_json=as_json, text=text)
     return INCONCLUSIVE if strict and findings.verdict.outcome == "inconclusive" else 0
 

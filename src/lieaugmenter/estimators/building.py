@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lieaugmenter.actions import ImageAction
@@ -15,9 +17,10 @@ from lieaugmenter.discovery import Discovery
 from lieaugmenter.estimators.settings import Settings
 from lieaugmenter.estimators.task import Task
 from lieaugmenter.learning import LieAugmenter
+from lieaugmenter.learning.augmenter import LARGEST_REACH
 from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.learning.predictor import Predictor
-from lieaugmenter.lie.samplers import warmup_share
+from lieaugmenter.lie.samplers import make_sampler, warmup_share
 from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.processes import from_first
 
@@ -30,6 +33,8 @@ _LEAST_STEPS = 1500
 # them teach nothing about the generator: with 5,400 digits three seeds of five missed the rotation
 # with 0.15, and found it with 0.6.
 _WARMUP, _IMAGE_WARMUP = 0.1, 0.6
+# Of the largest elements that are calculated: so that rounding does not lead beyond them.
+_WITHIN = 0.99
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ def build(settings: Settings, task: Task, seed: int, given: Given | None = None)
     steps = _steps_of_epoch(settings, task) * epochs_of(settings, task)
     usual = task.action.usual_range
     largest = settings.range if settings.range is not None or given is None else given.range
+    if given is not None and given.fixed and len(given.generators):
+        largest = _calculable(settings, usual if largest is None else largest, given.generators)
     warmup = warmup_share(_warmup(settings, task), usual if largest is None else largest, usual)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -71,6 +78,28 @@ def build(settings: Settings, task: Task, seed: int, given: Given | None = None)
     if given is not None and not given.fixed:
         augmenter.basis.start_at(given.generators)
     return Predictor(network, augmenter, classes=task.classes, **task.scales)
+
+
+def _calculable(settings: Settings, largest: float, generators: Float[Tensor, "c d d"]) -> float:
+    """A range up to which elements can be calculated: no larger than it was.
+
+    In columns of unlike units the entries of a generator that mixes them are large.
+    """
+    if not isinstance(settings.sampler, str) or settings.sampler == "integer-grid":
+        return largest
+    norm = float(generators.flatten(1).norm(dim=1).max())
+    reach = norm * make_sampler(settings.sampler, largest, len(generators)).reach
+    if reach <= LARGEST_REACH:
+        return largest
+    within = _WITHIN * largest * LARGEST_REACH / reach
+    warnings.warn(
+        f"In the units of these columns a generator has a norm of {norm:.2g}, so that the "
+        f"predictor can be trained with, and averaged over, coefficients up to {within:.2g} only, "
+        f"not {largest:.2g}. Divide columns of unlike units by their spread to have more of it. "
+        f"What was found does not depend on units.",
+        stacklevel=2,
+    )
+    return within
 
 
 def _basis(settings: Settings, given: Given | None) -> dict[str, Any]:
