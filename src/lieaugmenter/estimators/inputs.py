@@ -23,7 +23,8 @@ _FOLLOWS = 0.5
 def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
     """X as an array of finite numbers; `reset` lets scikit-learn note its columns."""
     image = settings.action == "image" or isinstance(settings.action, ImageAction)
-    if isinstance(x, Mapping):
+    # Some sparse matrices are dicts as well.
+    if isinstance(x, Mapping) and not hasattr(x, "shape"):
         raise TypeError(
             "X is a dict, samples of several fields; the estimators take one array. For such "
             "inputs there are StructuredAction, LieAugmenter and fit, and the discovery module"
