@@ -30,7 +30,7 @@ from lieaugmenter.discovery import (
     weigh,
 )
 from lieaugmenter.discovery.evidence import Extent
-from lieaugmenter.discovery.gathering import _share_of_loss
+from lieaugmenter.discovery.gathering import _imposing, _share_of_loss
 from lieaugmenter.estimators.building import untrained
 from lieaugmenter.estimators.words import sentence_of_teams
 from lieaugmenter.nets import MLP, LieConv
@@ -807,3 +807,11 @@ def test_columns_of_very_unlike_units_do_not_lose_what_was_found() -> None:
     # The spreads of 1,000 samples, in units of which it is a turn, differ by a third of a per cent.
     assert turn / turn[1, 0] == pytest.approx(np.array([[0, -1, 0], [1, 0, 0], [0] * 3]), abs=0.01)
     assert model.score(x * units, y) > 0.9
+
+
+def test_a_trial_of_generators_with_large_entries_can_be_made() -> None:
+    turn = torch.zeros(1, 3, 3)
+    turn[0, 0, 1], turn[0, 1, 0] = -1e-6, 1e6
+    augmenter = _imposing(turn, VECTOR, INVARIANT)
+    assert 0 < augmenter.sampler.range < 1e-3
+    assert torch.equal(augmenter.generators, turn)

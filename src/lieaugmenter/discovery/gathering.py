@@ -26,7 +26,7 @@ from lieaugmenter.discovery.teams import (
     standardising,
     taught,
 )
-from lieaugmenter.learning.augmenter import LieAugmenter
+from lieaugmenter.learning.augmenter import LieAugmenter, calculable_range
 from lieaugmenter.learning.objective import Objective
 from lieaugmenter.learning.streams import Stream
 from lieaugmenter.processes import number_from_first
@@ -224,7 +224,8 @@ def _imposing(generators: Float[Tensor, "c d d"], action: Action, output: Action
         action,
         output=output,
         n_views=_TRIAL_VIEWS,
-        range=min(_TRIAL_RANGE, action.usual_range),
+        # In columns of unlike units the entries of a generator that mixes them are large.
+        range=calculable_range(min(_TRIAL_RANGE, action.usual_range), generators),
         warmup_steps=0,
         objective=Objective().losses_only(),
         basis=generators.float().cpu(),

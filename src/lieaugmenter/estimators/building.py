@@ -17,10 +17,10 @@ from lieaugmenter.discovery import Discovery
 from lieaugmenter.estimators.settings import Settings
 from lieaugmenter.estimators.task import Task
 from lieaugmenter.learning import LieAugmenter
-from lieaugmenter.learning.augmenter import LARGEST_REACH
+from lieaugmenter.learning.augmenter import calculable_range
 from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.learning.predictor import Predictor
-from lieaugmenter.lie.samplers import make_sampler, warmup_share
+from lieaugmenter.lie.samplers import warmup_share
 from lieaugmenter.nets import CNN, MLP
 from lieaugmenter.processes import from_first
 
@@ -33,8 +33,6 @@ _LEAST_STEPS = 1500
 # them teach nothing about the generator: with 5,400 digits three seeds of five missed the rotation
 # with 0.15, and found it with 0.6.
 _WARMUP, _IMAGE_WARMUP = 0.1, 0.6
-# Of the largest elements that are calculated: so that rounding does not lead beyond them.
-_WITHIN = 0.99
 
 
 @dataclass(frozen=True)
@@ -81,24 +79,19 @@ def build(settings: Settings, task: Task, seed: int, given: Given | None = None)
 
 
 def _calculable(settings: Settings, largest: float, generators: Float[Tensor, "c d d"]) -> float:
-    """A range up to which elements can be calculated: no larger than it was.
-
-    In columns of unlike units the entries of a generator that mixes them are large.
-    """
+    """The range, no larger than what can be calculated; if that is less, it is said."""
     if not isinstance(settings.sampler, str) or settings.sampler == "integer-grid":
         return largest
-    norm = float(generators.flatten(1).norm(dim=1).max())
-    reach = norm * make_sampler(settings.sampler, largest, len(generators)).reach
-    if reach <= LARGEST_REACH:
-        return largest
-    within = _WITHIN * largest * LARGEST_REACH / reach
-    warnings.warn(
-        f"In the units of these columns a generator has a norm of {norm:.2g}, so that the "
-        f"predictor can be trained with, and averaged over, coefficients up to {within:.2g} only, "
-        f"not {largest:.2g}. Divide columns of unlike units by their spread to have more of it. "
-        f"What was found does not depend on units.",
-        stacklevel=2,
-    )
+    within = calculable_range(largest, generators, settings.sampler)
+    if within < largest:
+        norm = float(generators.flatten(1).norm(dim=1).max())
+        warnings.warn(
+            f"In the units of these columns a generator has a norm of {norm:.2g}, so that the "
+            f"predictor can be trained with, and averaged over, coefficients up to {within:.2g} "
+            f"only, not {largest:.2g}. Divide columns of unlike units by their spread to have more "
+            f"of it. What was found does not depend on units.",
+            stacklevel=2,
+        )
     return within
 
 

@@ -23,8 +23,7 @@ _FOLLOWS = 0.5
 def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
     """X as an array of finite numbers; `reset` lets scikit-learn note its columns."""
     image = settings.action == "image" or isinstance(settings.action, ImageAction)
-    # Some sparse matrices are dicts as well.
-    if isinstance(x, Mapping) and not hasattr(x, "shape"):
+    if _has_fields(x):
         raise TypeError(
             "X is a dict, samples of several fields; the estimators take one array. For such "
             "inputs there are StructuredAction, LieAugmenter and fit, and the discovery module"
@@ -63,6 +62,11 @@ def validated_x(settings: Settings, x: Any, *, reset: bool) -> np.ndarray:
             f"are supported). Use action='image' for pixels, or points of a small dimension"
         )
     return checked
+
+
+def _has_fields(x: Any) -> bool:
+    """Whether samples are a dict of fields; some sparse matrices are dicts as well."""
+    return isinstance(x, Mapping) and not hasattr(x, "shape")
 
 
 def _column_without_numbers(x: Any) -> str | None:

@@ -49,6 +49,8 @@ _NON_TRIVIALITY = ("similarity", "proximity")
 _FAR = 5.0
 # Beyond this range elements mean nothing, and the series of one generator would take for ever.
 LARGEST_REACH = 500.0
+# Of it, so that rounding does not lead beyond.
+_WITHIN = 0.99
 _MOST_VIEWS = 100_000
 # The share of the usual range that a warm-up begins with.
 _WARMUP_START = 0.1
@@ -65,6 +67,22 @@ _OUTPUT_WORDS: dict[type[Action], str] = {
     InvariantAction: "invariant",
     VectorAction: "vector",
 }
+
+
+def calculable_range(
+    largest: float, generators: Float[Tensor, "c d d"], sampler: str = "uniform"
+) -> float:
+    """A range of coefficients, no larger than what elements of these generators can be made for.
+
+    In columns of unlike units the entries of a generator that mixes them are large.
+
+    >>> turn = torch.tensor([[[0.0, -1e-3], [1e3, 0.0]]])
+    >>> calculable_range(2.0, turn), calculable_range(0.1, turn)
+    (0.495, 0.1)
+    """
+    norm = float(generators.flatten(1).norm(dim=1).max()) if len(generators) else 0.0
+    reach = norm * make_sampler(sampler, largest, len(generators)).reach
+    return largest if reach <= LARGEST_REACH else _WITHIN * largest * LARGEST_REACH / reach
 
 
 def make_action(action: str | Action, dim: int | None) -> Action:
