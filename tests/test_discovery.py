@@ -815,3 +815,20 @@ def test_a_trial_of_generators_with_large_entries_can_be_made() -> None:
     augmenter = _imposing(turn, VECTOR, INVARIANT)
     assert 0 < augmenter.sampler.range < 1e-3
     assert torch.equal(augmenter.generators, turn)
+
+
+@pytest.mark.parametrize(("held_out", "trials"), [(19, 0), (20, 1)])
+def test_nothing_is_tried_out_on_samples_that_decide_nothing(
+    held_out: int, trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(
+        "lieaugmenter.discovery.gathering._tried_out",
+        lambda evidence, *_, **__: seen.append(evidence) or evidence,
+    )
+    x, y = drawn(radius, 60 + held_out)
+    gather(
+        lambda: MLP((3,), (1,), hidden=(8,), smooth=True), (x[:60], y[:60]), (x[60:], y[60:]),
+        action=VECTOR, output=INVARIANT, members=1, epochs=1, device="cpu",
+    )  # fmt: skip
+    assert len(seen) == trials

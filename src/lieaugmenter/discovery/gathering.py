@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lieaugmenter.actions import ImageAction
 from lieaugmenter.actions.base import Action, Batch
-from lieaugmenter.analysis.bootstrap import bounds, resample
+from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample
 from lieaugmenter.analysis.verdict import CERTIFIED_QUALITY, Trial
 from lieaugmenter.discovery.evidence import OF_HALF, Evidence, weigh
 from lieaugmenter.discovery.teams import (
@@ -166,7 +166,10 @@ def gather(
 
     # Labels are learned by heart before long, with derivatives that mean nothing.
     plain = asked(teach("plain", untaught, None, half_as_many if classes else epochs))
-    tried = _tried_out(plain, try_out, learn_on, held_out[1], labels=bool(classes))
+    y, tried = held_out[1], plain
+    # On fewer nothing is decided, whatever is tried.
+    if len(y) >= LEAST_SAMPLES:
+        tried = _tried_out(plain, try_out, learn_on, y, labels=bool(classes))
     return tried.simplified().preferring_a_name()
 
 
