@@ -271,8 +271,10 @@ class Bench(ABC):
         """The table of the generators that come first; as `dimension.dimensions`."""
         ordering = self.order(candidates)
         found = ordering.together
-        generators = found.generators[:most]
-        rows = self.rows(generators)
+        rows = self.rows(found.generators[:most])
+        # The worst direction of a larger span is worse: beyond a broken one there is nothing.
+        settled = rows[-1].lower > POSSIBLE_BOUND
+        generators = found.generators if settled else found.generators[:most]
         first, second = (in_spreads(generators, self.spread) for generators in ordering.alone)
         agreement = [
             float(principal_cosines(first[: row.dimension], second[: row.dimension]).min())
