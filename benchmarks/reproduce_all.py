@@ -42,6 +42,8 @@ _FEW = ("trivial", "trivial-paper", "oracle", "lieaugmenter", "lieaugmenter-pape
 _APART = "seeds"
 # Marks a run as finished, see `run_method`.
 _DONE = "result.json"
+# Where a training that is not finished keeps its epochs.
+_EPOCHS = "training/metrics.jsonl"
 # How jobs end that are not finished.
 _FAILED, _NOT_BEGUN, _STOPPED = "failed", "not begun", "stopped at the limit"
 # Measuring what is trained comes on top of the limit.
@@ -166,12 +168,17 @@ def _exit_code(outcomes: list[str], of: int) -> int:
 
 
 def _gather(out: Path) -> None:
-    """Put the finished runs of seeds that were apart beside the others."""
+    """Put the finished runs of seeds that were apart beside the others, and of others how far."""
     for path in sorted((out / _APART).glob(f"*/*/*/seed-*/{_DONE}")):
         target = out.joinpath(*path.parent.parts[-3:])
         if not (target / _DONE).exists():
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(path.parent, target, ignore=lambda *_: [_DONE])
+            shutil.copy(path, target)
+    for path in sorted((out / _APART).glob(f"*/*/*/seed-*/{_EPOCHS}")):
+        target = out.joinpath(*path.parts[-5:])
+        if not (target.parents[1] / _DONE).exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
 
 

@@ -18,7 +18,7 @@ from lieaugmenter.report.molecule_figures import molecule_figures
 from lieaugmenter.report.molecule_requirements import molecule_requirements
 from lieaugmenter.report.paper_figures import png
 from lieaugmenter.report.reproduction import reproduction
-from lieaugmenter.runs import write_json
+from lieaugmenter.runs import RunError, write_json
 
 HOMO = MOLECULES["qm9-homo"]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -42,13 +42,14 @@ def ours(mae: float = 36.0, **changes: Any) -> dict[str, Any]:
     return run("lieaugmenter", mae, **{**found, "generators": mixed.tolist(), **changes})
 
 
-def write(folder: Path, results: list[dict[str, Any]]) -> Finished:
+def write(folder: Path, results: list[dict[str, Any]], *stopped: dict[str, Any]) -> Finished:
     settings = {
         "quick": False, "epochs": 200, "batch_size": 125, "lr": 1e-3, "own_lr": 3e-3,
         "hidden": [1536, 6], "n_views": 3, "range": 3.0, "source": "generated",
     }  # fmt: skip
     content = {"experiment": "qm9-homo", "title": HOMO.title, "settings": settings}
-    write_json(folder / "qm9-homo.json", {**content, "results": results})
+    runs = {"results": results, "unfinished": list(stopped)}
+    write_json(folder / "qm9-homo.json", {**content, **runs})
     finished = Finished.read(folder, HOMO)
     assert finished is not None
     return finished
@@ -102,6 +103,46 @@ def test_the_document_has_the_papers_numbers_beside_ours(tmp_path: Path) -> None
     assert "| LieAugmenter | own | 0.9995 |" in section
     assert "LieConv-Trivial" in section
     assert "images/reproduction-qm9-homo-generators.png" in section
+
+
+def stopped(method: str, curve: list[float], of: int) -> dict[str, Any]:
+    seconds = [100.0 * (i + 1) for i in range(len(curve))]
+    run = {"method": method, "seed": 0, "epochs": len(curve), "of": of}
+    return {**run, "test-curve": curve, "curve-seconds": seconds}
+
+
+def test_a_training_that_was_stopped_is_shown_and_is_no_result(tmp_path: Path) -> None:
+    found = write(tmp_path, [ours()], stopped("trivial", [90.0], 2))
+    assert outcome(judged(found), "qm9-homo", "same protocol").startswith("missed, without trivial")
+    section = reproduction(tmp_path).partition(f"## {HOMO.title}")[2]
+    assert "| no augmentation | 52.7 | not run | not run |" in section
+    # A curve is twice the error after one epoch of two, and 1.1 times it at the end.
+    assert "| no augmentation | own | 1 of 2 | 90.0 | 72.0 |" in section
+    assert "0.550 to 0.550 times" in section
+    left, _ = dict(molecule_figures(found))["reproduction-qm9-homo-curves.png"].axes
+    words = [text.get_text() for text in left.get_legend().get_texts()]
+    assert words[0] == "no augmentation, own settings, stopped after 1 of 2"
+
+
+def test_seconds_are_drawn_of_trainings_that_had_the_device_for_themselves(tmp_path: Path) -> None:
+    beside = run("oracle", 35.0, environment={"workers": 6})
+    found = write(tmp_path, [ours(), beside])
+    left, right = dict(molecule_figures(found))["reproduction-qm9-homo-curves.png"].axes
+    # And the paper's error.
+    assert (len(left.lines), len(right.lines)) == (3, 2)
+
+
+def test_a_curve_without_an_error_for_every_epoch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="does not have an error for every epoch"):
+        write(tmp_path, [ours()], {**stopped("trivial", [90.0], 3), "epochs": 2})
+
+
+def test_widths_tell_what_augerino_found(tmp_path: Path) -> None:
+    widths = [10.0, 11.0, 10.5, *[0.001] * 5, 0.002, 9.9, 9.8, 9.7]
+    write(tmp_path, [ours(), run("augerino-widths", 45.0, widths=widths)])
+    text = reproduction(tmp_path)
+    assert "turns 10.0, 11.0, 10.5; translations 9.9, 9.8, 9.7; the six that are no" in text
+    assert "at most 0.002." in text
 
 
 def test_losses_are_drawn_of_lieaugmenter_alone(tmp_path: Path) -> None:

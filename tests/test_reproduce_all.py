@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lieaugmenter.experiments.catalogue import EXPERIMENTS
-from lieaugmenter.experiments.results import merged, read_results
-from lieaugmenter.runs import RunError, read_json, write_json
+from lieaugmenter.experiments.results import merged, read_results, write_results
+from lieaugmenter.runs import RunError, RunFolder, read_json, write_json
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 try:
@@ -93,6 +95,38 @@ def test_results_of_other_methods_and_seeds_are_kept(tmp_path: Path) -> None:
     assert [(r["method"], r["seed"], r["mse"]) for r in found["results"]] == [
         ("trivial", 0, 1.0), ("trivial", 1, 4.0), ("lieaugmenter", 0, 2.0), ("gone", 0, 5.0)
     ]  # fmt: skip
+
+
+def test_how_far_a_stopped_training_came_is_kept_until_it_is_finished(tmp_path: Path) -> None:
+    path, runs = tmp_path / "pair-mass.json", tmp_path / "runs" / "pair-mass"
+    out = tmp_path / "runs"
+    words = (
+        "pair-mass", "--methods", "trivial", "--seeds", "1", "--epochs", "2", "--quick",
+        "--device", "cpu", "--out", str(out), "--results", str(tmp_path),
+    )  # fmt: skip
+    assert called(*words).returncode == 0
+    records = [{"test": 3.0, "seconds": 1.0}, {"test": 2.0, "seconds": 1.0}]
+    for method, epochs in (("oracle", records), ("lieaugmenter", [{"seconds": 1.0}])):
+        folder = out / "seeds" / "0" / "pair-mass" / method / "seed-0" / "training"
+        folder.mkdir(parents=True)
+        RunFolder(folder).write_metrics(epochs)
+    reproduce_all._gather(out)
+    experiment = replace(TOY, quick_epochs=2)
+    left = write_results(experiment, runs, path)["unfinished"]
+    # Of the one whose test error is not followed there is nothing to show.
+    assert left == [
+        {
+            "method": "oracle", "seed": 0, "epochs": 2, "of": 2,
+            "test-curve": [3.0, 2.0], "curve-seconds": [1.0, 2.0],
+        }
+    ]  # fmt: skip
+    assert read_results(path)["unfinished"] == left
+    finished = {**read_json(runs / "trivial" / "seed-0" / "result.json"), "method": "oracle"}
+    shutil.copytree(runs / "trivial" / "seed-0", runs / "oracle" / "seed-0", dirs_exist_ok=True)
+    write_json(runs / "oracle" / "seed-0" / "result.json", finished)
+    write_results(experiment, runs, path)
+    assert "unfinished" not in read_results(path)
+    assert len(read_results(path)["results"]) == 2
 
 
 def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from lieaugmenter.experiments.training import Settings, Trained
 from lieaugmenter.learning.augmenter import LieAugmenter
 from lieaugmenter.learning.devices import pick_device
 from lieaugmenter.learning.predictor import Predictor
+from lieaugmenter.learning.trainer import History
 from lieaugmenter.lie.brackets import closure_residual
 from lieaugmenter.lie.elements import Elements
 from lieaugmenter.lie.samplers import IntegerGrid
@@ -86,8 +87,7 @@ def measure(
     if trained.augmenter is not None:
         result.update(_reach(trained.augmenter, task))
     if experiment.curve:
-        result["test-curve"] = trained.history.column("test")
-        result["curve-seconds"] = list(accumulate(trained.history.column("seconds")))
+        result.update(curve_of(trained.history))
     if experiment.losses:
         columns = {name: trained.history.column(name) for name in LOSSES}
         result["losses"] = {name: column for name, column in columns.items() if column}
@@ -97,6 +97,19 @@ def measure(
         result["peak-gb"] = [peaks[0], max(peaks)]
     result["device"] = str(pick_device(settings.device))
     return result
+
+
+def curve_of(history: History) -> dict[str, list[float]]:
+    """The test error after every epoch that has one, and the seconds of training until then.
+
+    >>> epochs = [{"test": 3.0, "seconds": 1.0}, {"test": 2.0, "seconds": 1.5}]
+    >>> curve_of(History(epochs))
+    {'test-curve': [3.0, 2.0], 'curve-seconds': [1.0, 2.5]}
+    """
+    return {
+        "test-curve": history.column("test"),
+        "curve-seconds": list(accumulate(history.column("seconds"))),
+    }
 
 
 def _errors(experiment: Experiment, method: Method, task: Task, trained: Trained) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Required, TypedDict, get_type_hints
@@ -12,10 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lieaugmenter.experiments.measuring import curve_of
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
+from lieaugmenter.experiments.training import training_folder
+from lieaugmenter.learning.trainer import History
 from lieaugmenter.runs import (
     RunError,
+    RunFolder,
     check_same,
     fields_of,
     fits,
@@ -84,14 +88,37 @@ class Result(_Lists, total=False):
     environment: Ran
     generators: list[list[list[float | None]]]
     confusion: list[list[int]]
+    widths: list[float]
     losses: dict[str, list[float]]
 
 
-class Content(TypedDict):
+# A training that was stopped after so many of its epochs: how far it came, which is no result.
+Unfinished = TypedDict(
+    "Unfinished",
+    {
+        "method": str,
+        "seed": int,
+        "epochs": int,
+        "of": int,
+        "test-curve": list[float],
+        "curve-seconds": list[float],
+    },
+)
+
+
+class _Epoch(TypedDict):
+    """What of a record of training a curve needs."""
+
+    test: float
+    seconds: float
+
+
+class Content(TypedDict, total=False):
     """A file of results."""
 
-    settings: Settings
-    results: list[Result]
+    settings: Required[Settings]
+    results: Required[list[Result]]
+    unfinished: list[Unfinished]
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -101,14 +128,22 @@ def read_results(path: Path) -> dict[str, Any]:
         for name, value in result.items():
             if name not in get_type_hints(Result) and not fits(value, _MEASURE):
                 raise RunError(f"{path} is damaged: {name} is {in_short(value)}")
-        curve = result.get("test-curve", [])
-        if len(result.get("curve-seconds", curve)) != len(curve):
-            raise RunError(f"{path} is damaged: a curve does not have a time for every error")
+        _check_curve(result, path)
         if len({len(column) for column in result.get("losses", {}).values()}) > 1:
             raise RunError(f"{path} is damaged: there are losses of different lengths")
         if not _square(result.get("generators", [])):
             raise RunError(f"{path} is damaged: the generators are not square, or of several sizes")
+    for stopped in content.get("unfinished", []):
+        _check_curve(stopped, path)
+        if not 0 < stopped["epochs"] == len(stopped["test-curve"]):
+            raise RunError(f"{path} is damaged: a curve does not have an error for every epoch")
     return content
+
+
+def _check_curve(run: Mapping[str, Any], path: Path) -> None:
+    curve = run.get("test-curve", [])
+    if len(run.get("curve-seconds", curve)) != len(curve):
+        raise RunError(f"{path} is damaged: a curve does not have a time for every error")
 
 
 def _square(generators: Sequence[Sequence[Sequence[float | None]]]) -> bool:
@@ -145,7 +180,7 @@ _MEASURE = bool | float | str | list[Any] | None
 
 
 def collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """All finished runs of an experiment, as one JSON-ready value.
+    """All finished runs of an experiment, and how far others came, as one JSON-ready value.
 
     Parameters
     ----------
@@ -178,12 +213,34 @@ def collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
     shared = (
         "quick", "epochs", "batch_size", "lr", "own_lr", "hidden", "n_views", "range", "source",
     )  # fmt: skip
+    stopped = list(_unfinished(experiment, folder, quick=settings["quick"]))
     return {
         "experiment": experiment.name,
         "title": experiment.title,
         "settings": {key: settings.get(key) for key in shared},
         "results": results,
+        **({"unfinished": stopped} if stopped else {}),
     }
+
+
+def _unfinished(experiment: Experiment, folder: Path, *, quick: bool) -> Iterator[dict[str, Any]]:
+    """How far trainings came that were stopped, and whose test error is followed."""
+    for method in experiment.methods:
+        for path in sorted((folder / method.name).glob("seed-*")):
+            seed = int(path.name.removeprefix("seed-"))
+            epochs = _epochs(training_folder(RunFolder(path.parent), seed))
+            if epochs and not (path / "result.json").exists():
+                of = experiment.run_as(method, quick=quick).epochs
+                progress = {"seed": seed, "epochs": len(epochs), "of": of}
+                yield {"method": method.name, **progress, **curve_of(History(epochs))}
+
+
+def _epochs(run: RunFolder) -> list[dict[str, Any]]:
+    """The epochs of a training, if its test error was followed in all of them."""
+    records = run.metrics()
+    if not all("test" in record and "seconds" in record for record in records):
+        return []
+    return [fields_of(_Epoch, record, run.path) for record in records]
 
 
 def write_results(experiment: Experiment, folder: Path, path: Path) -> dict[str, Any]:
@@ -215,15 +272,25 @@ def merged(content: dict[str, Any], experiment: Experiment, path: Path) -> dict[
     if not path.exists():
         return content
     check_addable(experiment, path, quick=kind, source=source)
-    runs = {
-        (r["method"], r["seed"]): r for r in (*read_results(path)["results"], *content["results"])
-    }
+    before = read_results(path)
+    runs = _by_seed([*before["results"], *content["results"]])
+    stopped = _by_seed([*before.get("unfinished", []), *content.get("unfinished", [])])
+    left = {key: run for key, run in stopped.items() if key not in runs}
     order = [method.name for method in experiment.methods]
 
-    def place(key: tuple[str, int]) -> tuple[int, int]:
-        return order.index(key[0]) if key[0] in order else len(order), key[1]
+    def in_order(runs: Mapping[tuple[str, int], Any]) -> list[Any]:
+        def place(key: tuple[str, int]) -> tuple[int, int]:
+            return order.index(key[0]) if key[0] in order else len(order), key[1]
 
-    return {**content, "results": [runs[key] for key in sorted(runs, key=place)]}
+        return [runs[key] for key in sorted(runs, key=place)]
+
+    together = {**content, "results": in_order(runs), "unfinished": in_order(left)}
+    return {key: value for key, value in together.items() if key != "unfinished" or value}
+
+
+def _by_seed(runs: Iterable[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """The last of each method and seed."""
+    return {(run["method"], run["seed"]): run for run in runs}
 
 
 def check_addable(experiment: Experiment, path: Path, *, quick: bool, source: str) -> None:

@@ -257,11 +257,12 @@ def _unchanged(folder: Path, experiment: Experiment) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Finished:
-    """An experiment and the file of its results."""
+    """An experiment and the file of its results; trainings that were stopped are none."""
 
     experiment: Experiment
     settings: Mapping[str, Any]
     results: Sequence[Mapping[str, Any]]
+    unfinished: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def read(cls, folder: Path, experiment: Experiment) -> Finished | None:
@@ -271,7 +272,7 @@ class Finished:
             return None
         content = read_results(path)
         results = content["results"] + _unchanged(folder, experiment)
-        return cls(experiment, content["settings"], results)
+        return cls(experiment, content["settings"], results, content.get("unfinished", []))
 
     @property
     def quick(self) -> bool:
@@ -668,7 +669,8 @@ def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
     without = ["without a plain network"] * experiment.fallback
     if experiment.own_further and Method("oracle", "whole") in experiment.methods:
         without.append("that of the whole group without going further")
-    oracle = ", ".join(["So does the oracle", *without])
+    others = "do the oracle and Augerino" if experiment.name in MOLECULES else "does the oracle"
+    oracle = ", ".join([f"So {others}", *without])
     return [
         "With own settings LieAugmenter predicts in the way that does best on the validation data: "
         f"{', '.join(ways[:-1])}, or {ways[-1]}. {oracle}. The seeds "

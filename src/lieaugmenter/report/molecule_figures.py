@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.data.molecules import AXES
-from lieaugmenter.experiments.results import generators_of
+from lieaugmenter.experiments.results import generators_of, of_method
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.lie.catalogue import se
 from lieaugmenter.report.comparison import MAE, Finished, label, paper_value, whose
@@ -41,7 +41,8 @@ _WORDS = {
         "seed, with absolute cosines"
     ),
     "curves": (
-        "Test error of direct predictions, not averaged over elements, by seconds of training"
+        "Test error of direct predictions, not averaged over elements, by epochs, and by seconds "
+        "where a training had the device for itself. The dashed line is the paper's LieAugmenter"
     ),
     "losses": CAPTION,
 }
@@ -90,26 +91,34 @@ def _generators(finished: Finished) -> Figure:
 
 
 def _curves(finished: Finished) -> Figure:
-    """One line a method; the paper's error of LieAugmenter is marked."""
+    """One line a method, by epochs and by seconds; the paper's error of LieAugmenter is marked."""
+    reported = paper_value(finished.experiment, "lieaugmenter", MAE.key)
     with look():
-        figure, axes = grid((6.4, 3.8), 1, 1)
-        ax = axes[0][0]
+        figure, ((by_epoch, by_second),) = grid((9.6, 3.8), 1, 2)
         figure.suptitle(f"{_title(finished)}{_mark(finished)}", x=0.01, ha="left", fontsize=11)
         for method in finished.experiment.methods:
             runs = [run for run in finished.of(method) if run.get("test-curve")]
-            if runs:
-                style = "-" if method.ours else (0, (3, 1.5))
+            for run in [*runs, *of_method(finished.unfinished, method.name)][:1]:
                 words = f"{label(method.row)}, {whose(method)} settings"
-                x, y = runs[0]["curve-seconds"], runs[0]["test-curve"]
-                ax.plot(x, y, color=_COLOURS[method.kind], ls=style, lw=1.5, label=words)
-        reported = paper_value(finished.experiment, "lieaugmenter", MAE.key)
-        if reported is not None:
-            ax.axhline(reported.mean, color=QUIET, lw=0.8, ls=(0, (4, 3)))
-        shown = [line.get_ydata() for line in ax.lines]
-        log_axis(ax, np.concatenate([np.asarray(values, dtype=float) for values in shown]))
-        ax.set_xlabel("seconds of training")
-        ax.set_ylabel("test MAE, meV", color=INK)
-        ax.legend(fontsize=7.5)
+                words += "" if runs else f", stopped after {run['epochs']} of {run['of']}"
+                style = {
+                    "color": _COLOURS[method.kind],
+                    "ls": "-" if method.ours else (0, (3, 1.5)),
+                    "lw": 1.5,
+                }
+                curve = run["test-curve"]
+                by_epoch.plot(range(1, len(curve) + 1), curve, label=words, **style)
+                if runs and run.get("environment", {}).get("workers", 1) == 1:
+                    by_second.plot(run["curve-seconds"], curve, **style)
+        drawn = [np.asarray(line.get_ydata(), dtype=float) for line in by_epoch.lines]
+        for ax in (by_epoch, by_second):
+            if reported is not None:
+                ax.axhline(reported.mean, color=QUIET, lw=0.8, ls=(0, (4, 3)))
+            log_axis(ax, np.concatenate([*drawn, np.array([reported.mean] if reported else [])]))
+        by_epoch.set_xlabel("epochs")
+        by_epoch.set_ylabel("test MAE, meV", color=INK)
+        by_epoch.legend(fontsize=7.5)
+        by_second.set_xlabel("seconds of training")
         return figure
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lieaugmenter.experiments.catalogue import MOLECULES
+from lieaugmenter.experiments.results import of_method
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.report.comparison import (
+    MAE,
+    NO_VALUE,
     Finished,
     each_seed,
     finders,
@@ -53,12 +58,11 @@ def about_molecules() -> str:
             "into seven minutes. On a GPU networks are trained, and predict, in bfloat16 with "
             "float32 statistics.",
             "Augerino learns the widths of twelve affine generators, from [0, 1], with the reward "
-            "that was published for molecules; otherwise it has own settings, and its predictions "
-            "are averages, too. Of LieGAN on molecules neither code nor the basis that "
-            "it found is known to be published: it is played here, for as many epochs as the "
-            "networks are trained, with the published discriminator on the flattened molecule, six "
-            "generators, and a cosine that weighs 1, as for trajectories and jets; its "
-            "coefficients are normal.",
+            "that was published for molecules; otherwise it has own settings. Of LieGAN on "
+            "molecules neither code nor the basis that it found is known to be published: it is "
+            "played here, for as many epochs as the networks are trained, with the published "
+            "discriminator on the flattened molecule, six generators, and a cosine that weighs 1, "
+            "as for trajectories and jets; its coefficients are normal.",
         ]
     )
 
@@ -70,8 +74,41 @@ def molecule_section(finished: Finished) -> str:
         table = measure_table(finished, measure)
         if table:
             parts.append(f"### {measure.title}\n\n{table}")
+    if finished.unfinished:
+        parts.append("### Not finished\n\n" + _not_finished(finished))
     parts.append("### Discovery\n\n" + _discovery(finished))
     return "\n\n".join(parts + pictures(molecule_captions(finished)))
+
+
+def _not_finished(finished: Finished) -> str:
+    """How far trainings came that were stopped, beside LieAugmenter after as many epochs."""
+    lines = ["| | settings | epochs | error then | LieAugmenter's then |", "|---|---|---|---|---|"]
+    ours = [run.get("test-curve", []) for run in finished.of(Method("lieaugmenter"))[:1]]
+    whole = [run.get("test-curve", []) for run in finished.results]
+    changes: list[float] = []
+    for method in finished.experiment.methods:
+        for run in of_method(finished.unfinished, method.name):
+            done, of = run["epochs"], run["of"]
+            beside = [_error_after(done, curve) for curve in ours] or ["not run"]
+            cells = [label(method.row), whose(method), f"{done} of {of}"]
+            cells += [_error_after(done, run["test-curve"]), *beside]
+            lines.append(f"| {' | '.join(cells)} |")
+            ends = [(c[-1], c[done - 1]) for c in whole if len(c) == of > done]
+            changes += [last / then for last, then in ends if last and then]
+    later = (
+        f" At the end of a finished training the error is {min(changes):.3f} to {max(changes):.3f} "
+        "times what it is after as many epochs."
+    )
+    return (
+        "Stopped by a limit of time: these numbers are no results. The errors are of direct "
+        f"predictions on {finished.experiment.curve:,} molecules of the test set, as in the "
+        f"curves.{later if changes else ''}\n\n" + "\n".join(lines)
+    )
+
+
+def _error_after(epochs: int, curve: Sequence[float | None]) -> str:
+    error = curve[epochs - 1] if epochs <= len(curve) else None
+    return NO_VALUE if error is None else MAE.write(error)
 
 
 def _discovery(finished: Finished) -> str:
@@ -87,5 +124,27 @@ def _discovery(finished: Finished) -> str:
         "\n\nMean ± standard deviation, and after the colon the value of every seed "
         f"({', '.join(map(str, finished.seeds))}). All six principal cosines are 1 where the spans "
         "agree, whatever generators span them. The closure residual is the part of the brackets "
-        "that leaves the span, 0 for a Lie algebra."
+        "that leaves the span, 0 for a Lie algebra." + _widths(finished)
     )
+
+
+def _widths(finished: Finished) -> str:
+    """What Augerino found: rigid motions are three turns first, and three translations last."""
+    said = []
+    for method in finished.experiment.methods:
+        for run in finished.of(method):
+            if len(widths := run.get("widths", [])) == 12:
+                turns, others, shifts = widths[:3], widths[3:9], widths[9:]
+                said.append(
+                    f"Augerino's widths, {whose(method)} settings, seed {run['seed']}: turns "
+                    f"{_each(turns)}; translations {_each(shifts)}; the six that are no rigid "
+                    f"motions at most {max(others):.2g}."
+                )
+    if not said:
+        return ""
+    said.append("Of the twelve generators it is given, it tells which are a symmetry.")
+    return "\n\n" + " ".join(said)
+
+
+def _each(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.1f}" for value in values)
