@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
+
 import pytest
 import torch
 
@@ -179,6 +181,37 @@ def test_direct_sums_are_called_by_their_usual_names() -> None:
     assert "sim(2)" in {algebra.name for algebra in catalogue.direct_sums(3, 2, 4)}
     free = {algebra.name for algebra in catalogue.direct_sums(3, 3, 4)}
     assert {"so(2) ⋉ free(1)", "so(3) ⊕ scaling", "gl(2)"} <= free
+
+
+def test_directions_on_which_nothing_depends_are_told_by_their_axes() -> None:
+    (found,) = [a for a in catalogue.direct_sums(4, 4, 9) if a.name == "so(2) ⋉ free(2)"]
+    said = "free(2): anything may be added along 2 of the directions"
+    assert f"{said} (axes 0, 3), because nothing" in found.describe(4, [2, 1, 3, 0])
+    assert f"{said}, because nothing" in found.describe(4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "dimension", "affine"), [(3, 4, False), (4, 5, False), (3, 6, True)]
+)
+def test_multisets_of_parts_are_those_that_fit(rows: int, dimension: int, affine: bool) -> None:
+    """As all multisets tell, of which translations of a subspace may be no part but once."""
+    parts = catalogue._parts(rows, dimension, affine)
+    for count in range(rows + 1):
+        fitting = [
+            chosen
+            for chosen in combinations_with_replacement(parts, count)
+            if sum(part.size for part in chosen) <= rows
+            and sum(part.dimension for part in chosen) == dimension
+            and sum(not len(part.linear) for part in chosen) <= 1
+        ]
+        assert list(catalogue._Multisets(parts).chosen(count, rows, dimension)) == fitting
+
+
+def test_algebras_beside_many_irrelevant_columns_are_listed() -> None:
+    """Of twelve columns a plane that turns, and seven on which nothing depends."""
+    names = {algebra.name for algebra in catalogue.direct_sums(12, 12, 85)}
+    assert "so(2) ⋉ free(7)" in names
+    assert len(names) < 200
 
 
 def test_there_is_an_end_of_direct_sums_in_a_large_space() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lieaugmenter import testing
-from lieaugmenter.actions import Action, InvariantAction, VectorAction
+from lieaugmenter.actions import Action, InvariantAction, StructuredAction, VectorAction
 from lieaugmenter.analysis.compare import (
     absolute_cosine,
     frobenius_projection,
@@ -20,6 +20,7 @@ from lieaugmenter.analysis.equivariance import (
     distance_from_identity,
     equivariance_error,
     lie_derivative,
+    lie_derivatives,
     push_forward,
 )
 from lieaugmenter.lie import catalogue
@@ -186,6 +187,57 @@ def test_averaging_first_never_gives_a_larger_error(rng: torch.Generator) -> Non
         model = random_mlp()
         averaged = averaged_equivariance_error(model, x, elements, **both)
         assert averaged <= equivariance_error(model, x, elements, **both)
+
+
+@pytest.mark.parametrize("outputs", [(), (1,), (3,), (2, 3)])
+def test_many_derivatives_are_those_along_each_generator(
+    rng: torch.Generator, outputs: tuple[int, ...]
+) -> None:
+    """Nine generators of three numbers are put together from three derivatives."""
+    size = 1
+    for number in outputs:
+        size *= number
+    network = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, size))
+    asked = []
+
+    def model(x: Tensor) -> Tensor:
+        asked.append(len(x))
+        return network(x).reshape(len(x), *outputs)
+
+    x, generators = torch.randn(5, 3, generator=rng), torch.randn(9, 3, 3, generator=rng)
+    output = VECTOR if outputs and outputs[-1] == 3 else InvariantAction()
+    found = lie_derivatives(model, x, generators, action=VECTOR, output=output)
+    assert len(asked) == 3
+    one_by_one = [lie_derivative(model, x, g, action=VECTOR, output=output) for g in generators]
+    assert found.shape == (9, 5, size)
+    assert torch.allclose(found, torch.stack(one_by_one), atol=1e-5)
+
+
+def test_many_derivatives_of_structured_inputs_leave_fixed_fields_alone(
+    rng: torch.Generator,
+) -> None:
+    action = StructuredAction({"position": VectorAction(3)})
+    x = {
+        "position": torch.randn(4, 3, generator=rng),
+        "mass": torch.rand(4, 1, generator=rng),
+        "charge": torch.tensor([1, 6, 7, 8]),
+    }
+
+    def model(x: dict[str, Tensor]) -> Tensor:
+        return x["position"].square().sum(1) * x["mass"].squeeze(1) * x["charge"]
+
+    generators = torch.randn(9, 3, 3, generator=rng)
+    both = {"action": action, "output": InvariantAction()}
+    found = lie_derivatives(model, x, generators, **both)
+    one_by_one = [lie_derivative(model, x, g, **both) for g in generators]
+    assert torch.allclose(found, torch.stack(one_by_one), atol=1e-5)
+
+
+def test_many_derivatives_of_what_returns_a_part_of_the_sample(rng: torch.Generator) -> None:
+    generators, both = torch.randn(9, 3, 3, generator=rng), {"action": VECTOR}
+    x, output = torch.randn(4, 3, generator=rng), InvariantAction()
+    found = lie_derivatives(lambda x: x[:, 1:], x, generators, **both, output=output)
+    assert torch.allclose(found, (x @ generators.mT)[:, :, 1:], atol=1e-6)
 
 
 def test_lie_derivative_is_the_slope_of_the_defect(rng: torch.Generator) -> None:

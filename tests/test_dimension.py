@@ -87,6 +87,18 @@ def test_the_largest_dimension_can_be_limited() -> None:
     assert (len(found.generators), found.left_out) == (1, 8)
 
 
+def test_a_long_table_ends_where_spans_are_surely_broken() -> None:
+    x = torch.randn(400, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def uneven(x: Tensor) -> Tensor:
+        return (x * torch.arange(1.0, 6.0)).sin().sum(1, keepdim=True)
+
+    found = dimensions(uneven, uneven, x[:200], x[200:], action=VectorAction(5), output=INVARIANT)
+    # There are rows to look at, and nothing counts as left out: a larger span is worse.
+    assert 16 <= len(found.rows) < 25
+    assert (len(found.generators), found.left_out) == (25, 0)
+
+
 def test_what_moves_nothing_is_set_aside() -> None:
     x = torch.randn(80, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x[:, 2] = 0.0

@@ -25,7 +25,7 @@ from lieaugmenter.actions.linear import InvariantAction
 from lieaugmenter.actions.spatial import AffineAction, DisplacementAction
 from lieaugmenter.analysis.bench import DEFECT_BOUND
 from lieaugmenter.analysis.bootstrap import bounds, resample_in_parts
-from lieaugmenter.analysis.equivariance import equivariance_error, lie_derivative
+from lieaugmenter.analysis.equivariance import equivariance_error, lie_derivatives
 from lieaugmenter.analysis.polarization import displacement
 from lieaugmenter.lie import catalogue
 from lieaugmenter.lie.elements import Elements
@@ -41,6 +41,8 @@ _RANDOM_CURVES = 4
 # Of each end of an interval of 95 %.
 _CONFIDENCE = 0.975
 _AT_ONCE = 256
+# Sums of a few numbers are known to so many units of their last digit.
+_ROUNDED = 16.0
 _CURVE_SAMPLES = 1000
 # A generator that moves samples less than this share of the one that moves them most is idle.
 _IDLE = 1e-6
@@ -480,17 +482,22 @@ def _squares(
     for piece in _pieces(x):
         with torch.no_grad():
             values = model(piece)
-        along = []
-        for generator in generators:
-            pushed = lie_derivative(
-                model, piece, generator, action=action, output=InvariantAction()
-            )
+        along, still = [], InvariantAction()
+        changes = lie_derivatives(model, piece, generators, action=action, output=still)
+        for generator, pushed in zip(generators, changes, strict=True):
             turned = output.differential(moves_output(generator), values).flatten(1)
-            along.append((pushed - turned).double().square().sum(1))
+            along.append(_unlike(pushed, turned))
         residuals.append(torch.stack(along, dim=1))
         moved = [displacement(generator, piece, action, spread) for generator in generators]
         paths.append(torch.stack([m.double().square().sum(1) for m in moved], dim=1))
     return torch.cat(residuals).cpu(), torch.cat(paths).cpu()
+
+
+def _unlike(a: Float[Tensor, "n k"], b: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
+    """Squared distances of rows; 0 where they are no farther apart than rounding leaves them."""
+    apart = (a - b).double().square().sum(1)
+    size = a.double().square().sum(1) + b.double().square().sum(1)
+    return torch.where(apart <= (_ROUNDED * torch.finfo(a.dtype).eps) ** 2 * size, 0.0, apart)
 
 
 def _pieces(x: Batch) -> Iterator[Batch]:
@@ -685,7 +692,10 @@ def _largest(residuals: Tensor, paths: Tensor, active: list[bool], reference: fl
     Where the inputs are turned round, the model may give anything.
     """
     squares = (residuals.mean(0) / paths.mean(0).clamp_min(1e-30))[torch.tensor(active)]
-    largest = math.sqrt(float(squares.max()) / reference) if reference > 0 else math.inf
+    if not reference > 0:
+        # What is equivariant under everything is so under these.
+        return math.inf if bool(squares.any()) else 0.0
+    largest = math.sqrt(float(squares.max()) / reference)
     return math.inf if math.isnan(largest) else largest
 
 
@@ -696,7 +706,7 @@ def _conventions(
     action: Action,
     output: Action,
 ) -> Iterator[_Convention]:
-    """The usual other conventions that apply."""
+    """The usual other conventions that apply; of two that explain as much the first is told."""
     generators, mask = measured.generators, action.mask.to(measured.generators)
     tried = [generators]
 
@@ -719,14 +729,6 @@ def _conventions(
             "the generators seem to be written for rows, x g"
         )
         yield _Convention(words, model, transposed, output)
-    if isinstance(x, Tensor) and x.ndim == 3 and x.shape[1] == x.shape[2]:
-        words = (
-            "the model takes the other axis of its inputs for coordinates: (N, d, n) instead of "
-            "(N, n, d)"
-        )
-        yield _Convention(
-            words, lambda z: model(z.mT), generators, output, of_samples=lambda x: x.mT
-        )
     few = map_tensors(lambda t: t[:2], x)
     shape = model(few).shape
     points = isinstance(action, AffineAction) and shape[-1] == action.space_dim
@@ -743,6 +745,14 @@ def _conventions(
             "(N, n, d)"
         )
         yield _Convention(words, lambda z: model(z).mT, generators, output)
+    if isinstance(x, Tensor) and x.ndim == 3 and x.shape[1] == x.shape[2]:
+        words = (
+            "the model takes the other axis of its inputs for coordinates: (N, d, n) instead of "
+            "(N, n, d)"
+        )
+        yield _Convention(
+            words, lambda z: model(z.mT), generators, output, of_samples=lambda x: x.mT
+        )
 
 
 _OUTPUT_CONVENTIONS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (

@@ -39,6 +39,8 @@ _NEVER_VISIBLE = 0.01
 _LARGEST = 10.0
 # Of a table: one more takes the time and the memory of its square. All generators of ten columns.
 MOST_ROWS = 100
+# So many rows there are to look at, in any case.
+_SHOWN = 16
 # Samples at once, and numbers of them.
 _AT_ONCE = 1024
 _NUMBERS_AT_ONCE = 2**21
@@ -300,8 +302,9 @@ class Bench(ABC):
         return rows
 
     def ends_with(self, row: Row) -> bool:
-        """Whether nothing is to be learned from more generators."""
-        return False
+        """Whether nothing is to be learned from more generators, nor is there more to look at."""
+        # The worst direction of a larger span is worse.
+        return row.dimension >= _SHOWN and row.lower > POSSIBLE_BOUND
 
     def _row(
         self,

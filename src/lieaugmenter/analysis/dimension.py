@@ -26,7 +26,7 @@ from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, map_tensors, tensors_of
 from lieaugmenter.analysis.bench import MOST_ROWS, Bench, Dimensions, Ordering
-from lieaugmenter.analysis.equivariance import lie_derivative, push_forward
+from lieaugmenter.analysis.equivariance import lie_derivatives, push_forward
 from lieaugmenter.analysis.polarization import Polarization, polarize
 from lieaugmenter.lie.units import in_spreads
 
@@ -140,11 +140,8 @@ class DerivativeBench(Bench):
         """
 
         def residuals(model: Callable[[Batch], Tensor], piece: Batch) -> Float[Tensor, "b m k"]:
-            along = [
-                lie_derivative(model, piece, g, action=self.action, output=self.output)
-                for g in units
-            ]
-            return torch.stack(along, dim=1).double()
+            along = lie_derivatives(model, piece, units, action=self.action, output=self.output)
+            return along.transpose(0, 1).double()
 
         crossed, together = [], []
         for piece in self.pieces:

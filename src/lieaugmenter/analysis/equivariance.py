@@ -124,10 +124,64 @@ def lie_derivative(
     Tensor
         (batch, outputs).
     """
-    prediction, pushed = push_forward(model, x, action.differential(generator, x))
+    return lie_derivatives(model, x, [generator], action=action, output=output)[0]
+
+
+def lie_derivatives(
+    model: Callable[[Batch], Tensor],
+    x: Batch,
+    generators: Float[Tensor, "c d d"] | Sequence[Float[Tensor, "d d"]],
+    *,
+    action: Action,
+    output: Action,
+) -> Float[Tensor, "c batch out"]:
+    """`lie_derivative` along each of some generators.
+
+    Where these are more than a sample has numbers, the derivatives by the numbers are taken, and
+    put together for all generators. No sample may depend on another.
+    """
+    velocities = [action.differential(generator, x) for generator in generators]
+    if len(velocities) <= sum(t[:1].numel() for t in _floating(x)):
+        pushed = [push_forward(model, x, velocity) for velocity in velocities]
+        prediction, along = pushed[0][0], torch.stack([change for _, change in pushed])
+    else:
+        prediction, along = _by_numbers(model, x, velocities)
     if prediction.ndim == 1:
-        prediction, pushed = prediction.unsqueeze(1), pushed.unsqueeze(1)
-    return (pushed - output.differential(generator, prediction)).flatten(1).detach()
+        prediction = prediction.unsqueeze(1)
+    turned = torch.stack([output.differential(generator, prediction) for generator in generators])
+    return (along.reshape(turned.shape) - turned).flatten(2).detach()
+
+
+def _by_numbers(
+    model: Callable[[Batch], Tensor], x: Batch, velocities: Sequence[Batch]
+) -> tuple[Tensor, Float[Tensor, "c batch out"]]:
+    """Ψ(x), and J_Ψ(x) v for every velocity, from the derivatives by each number of a sample."""
+    for velocity in velocities:
+        _check_movable(x, velocity)
+    still = map_tensors(lambda t: torch.zeros(t.shape, dtype=t.dtype, device=t.device), x)
+    columns, prediction = [], torch.empty(0)
+    for field in _floating(still):
+        numbers = field.view(len(field), -1)
+        for i in range(numbers.shape[1]):
+            numbers[:, i] = 1.0
+            prediction, column = push_forward(model, x, still)
+            # Of a part of the sample it is a view of what changes next.
+            columns.append(column.clone().reshape(len(field), -1))
+            numbers[:, i] = 0.0
+    jacobian = torch.stack(columns, dim=1)
+    moved = [torch.cat([v.flatten(1) for v in _floating(velocity)], 1) for velocity in velocities]
+    return prediction, (torch.stack(moved, dim=1).to(jacobian) @ jacobian).transpose(0, 1)
+
+
+def _floating(x: Batch) -> list[Tensor]:
+    """The fields that can move."""
+    return [t for t in tensors_of(x) if t.is_floating_point()]
+
+
+def _check_movable(x: Batch, velocity: Batch) -> None:
+    fields = zip(tensors_of(x), tensors_of(velocity), strict=True)
+    if not _floating(x) or any(v.any() for t, v in fields if not t.is_floating_point()):
+        raise ValueError("the Lie derivative needs floating-point inputs in every field that moves")
 
 
 def push_forward(
@@ -137,11 +191,10 @@ def push_forward(
 
     Fields of whole numbers, such as charges, and of truth values cannot move.
     """
+    _check_movable(x, velocity)
     fields = list(zip(tensors_of(x), tensors_of(velocity), strict=True))
     moving = tuple(t for t, _ in fields if t.is_floating_point())
     speeds = tuple(v for t, v in fields if t.is_floating_point())
-    if not moving or any(v.any() for t, v in fields if not t.is_floating_point()):
-        raise ValueError("the Lie derivative needs floating-point inputs in every field that moves")
 
     def of_moving(given: Sequence[Tensor]) -> Tensor:
         new = iter(given)

@@ -54,6 +54,8 @@ _PLAINER = 1.5
 # Fits that are tried: the candidates nearest by fingerprint (root mean square), those without
 # skew a little later, and the last ones also in skewed coordinates.
 _SHORTLISTED = 6
+# Entries of all brackets of the candidates that are looked at together: 4 MB.
+_BRACKETS = 2**19
 _FARTHEST = 0.5
 _SKEW_HANDICAP = 0.05
 _REFINED = 3
@@ -205,8 +207,9 @@ def _fingerprints(d: int, rows: int, dimension: int) -> Float[Tensor, "n m"]:
     """Those of the candidates, in their order."""
     bases = torch.stack([known.generators for known in direct_sums(d, rows, dimension)]).double()
     spans = orthonormal_rows(bases).unflatten(-1, (d, d))
-    # A few at a time: all brackets of thousands would fill the memory.
-    return torch.cat([fingerprint(some) for some in spans.split(256)])
+    # A few at a time: all brackets of thousands would fill the memory, and many the cache.
+    together = max(1, _BRACKETS // (dimension * d) ** 2)
+    return torch.cat([fingerprint(some) for some in spans.split(together)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors, tensors_of
-from lieaugmenter.analysis.equivariance import lie_derivative
+from lieaugmenter.analysis.equivariance import lie_derivatives
 from lieaugmenter.lie.units import in_spreads
 from lieaugmenter.nets.mode import evaluating
 
@@ -126,11 +126,11 @@ def polarize(
     n = 0
     for piece in chain([first], pieces):
         n += batch_size(piece)
-        moved = [displacement(e, piece, action, spread) for e in directions]
+        moved = torch.stack([displacement(e, piece, action, spread) for e in directions])
         displacements += _gram(moved, moved)
         with evaluating(model, other):
             residuals = [
-                [lie_derivative(one, piece, e, action=action, output=output) for e in directions]
+                lie_derivatives(one, piece, directions, action=action, output=output)
                 for one in ([model] if other is None else [model, other])
             ]
         defects += _gram(residuals[0], residuals[-1])
@@ -242,9 +242,9 @@ def _orthonormal(rows: Float[Tensor, "n k"]) -> Float[Tensor, "r k"]:
 
 
 def _gram(
-    first: list[Float[Tensor, "batch k"]], second: list[Float[Tensor, "batch k"]]
+    first: Float[Tensor, "n batch k"], second: Float[Tensor, "n batch k"]
 ) -> Float[Tensor, "n n"]:
     """Inner products, summed over the batch in double precision, the same both ways round."""
-    rows, columns = (torch.stack(vectors).flatten(1).double() for vectors in (first, second))
+    rows, columns = (vectors.flatten(1).double() for vectors in (first, second))
     products = rows @ columns.mT
     return (products + products.mT) / 2

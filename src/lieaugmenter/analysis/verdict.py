@@ -13,7 +13,7 @@ from torch import Tensor
 from lieaugmenter.actions.base import Action, Batch, batch_size, map_tensors
 from lieaugmenter.analysis.bench import DEFECT_BOUND, MOST_ROWS, POSSIBLE_BOUND, Dimensions, Row
 from lieaugmenter.analysis.bootstrap import LEAST_SAMPLES, bounds, resample
-from lieaugmenter.analysis.equivariance import lie_derivative
+from lieaugmenter.analysis.equivariance import lie_derivatives
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.polarization import displacement
 from lieaugmenter.lie.units import in_spreads
@@ -229,18 +229,19 @@ def defects(
     # As likely along every coordinate, in units of its spread.
     random = in_spreads(random, 1 / spread)
 
-    def squares(generator: Tensor) -> Tensor:
+    def squares(generators: Tensor) -> Tensor:
         # Piece by piece: a derivative doubles what the network keeps in memory.
         changes, paths = [], []
         for start in range(0, batch_size(x), _AT_ONCE):
             piece = map_tensors(lambda t, at=start: t[at : at + _AT_ONCE], x)
-            changes.append(lie_derivative(model, piece, generator, action=action, output=output))
-            paths.append(displacement(generator, piece, action, spread))
-        path = torch.cat(paths).square().sum(1).mean().clamp_min(1e-30)
-        return torch.cat(changes).square().sum(1) / path
+            along = lie_derivatives(model, piece, generators, action=action, output=output)
+            changes.append(along.square().sum(2))
+            moved = torch.stack([displacement(g, piece, action, spread) for g in generators])
+            paths.append(moved.square().sum(2))
+        path = torch.cat(paths, dim=1).mean(1, keepdim=True).clamp_min(1e-30)
+        return torch.cat(changes, dim=1) / path
 
-    along = torch.stack([squares(generator) for generator in basis])
-    elsewhere = torch.stack([squares(generator) for generator in random]).mean(0)
+    along, elsewhere = squares(basis), squares(random).mean(0)
     return along.cpu(), elsewhere.cpu()
 
 

@@ -171,10 +171,10 @@ class Evidence:
         They are snapped to the exact algebra where it is not worse on held-out samples.
         """
         found, action = self.dimensions.generators[:dimension], self.bench.action
-        identities = identities_of(found, action, self.bench.spread)
         before = self.bench.judge(found)
-        rejected = []
-        for identity in identities:
+        first, rejected = None, []
+        for identity in identities_of(found, action, self.bench.spread):
+            first = first or identity
             if identity.exact is None:
                 continue
             after = self.bench.judge(identity.exact.to(found))
@@ -184,7 +184,6 @@ class Evidence:
                 f"{identity.name} is near, but not what holds on held-out samples: its defect is "
                 f"{after.defect:.3g}, not {before.defect:.3g}."
             )
-        first = identities[0] if identities else None
         if first is not None and rejected:
             first = first.unnamed(*rejected)
         return normalised(found, action, self.bench.spread), first
@@ -206,8 +205,8 @@ class Evidence:
         found = self.dimensions.generators[:count]
         if not count or self.dimensions.leaving:
             return self
-        identities = identities_of(found, action, self.bench.spread)
-        if not identities or any(identity.named for identity in identities):
+        names = [i.named for i in identities_of(found, action, self.bench.spread)]
+        if not names or any(names):
             return self
         weights = orthonormal(in_spreads(found, self.bench.spread)).square().sum(0)
         for share in _SHARES:

@@ -28,10 +28,13 @@ from lieaugmenter.discovery.teams import (
 )
 from lieaugmenter.learning.augmenter import LieAugmenter, calculable_range
 from lieaugmenter.learning.objective import Objective
+from lieaugmenter.learning.progress import told
 from lieaugmenter.learning.streams import Stream
-from lieaugmenter.processes import number_from_first
+from lieaugmenter.processes import number_from_first, process_number
 from lieaugmenter.runs import RunFolder
 
+# So many directions take seconds to be measured, in which nothing else is shown.
+_MANY = 60
 # How often generators are imposed on the teams, with how many views, up to which coefficient.
 _TRIALS = 2
 _TRIAL_VIEWS = 2
@@ -107,6 +110,7 @@ def gather(
         "resume": resume,
     }
     inputs = searched(train, seed)
+    directions = int(action.mask.sum()) if candidates is None else len(candidates)
     # A stream is not read once more for others.
     images = isinstance(action, ImageAction)
     known = [some(half, OF_HALF, seed) for half in parts] if images else []
@@ -139,6 +143,8 @@ def gather(
         ]
 
     def asked(teams: list[Team]) -> Evidence:
+        if progress and directions > _MANY and process_number() == 0:
+            told(f"measuring {directions} directions, and naming what is found")
         return weigh(
             teams[0], teams[1], inputs, held_out, action=action, output=output, parts=known,
             candidates=candidates, device=device, seed=seed,

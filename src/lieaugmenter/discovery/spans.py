@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float
@@ -37,7 +39,7 @@ def on_the_data(
 
 def identities_of(
     generators: Float[Tensor, "c d d"], action: Action, spread: Float[Tensor, " space"]
-) -> list[Identity]:
+) -> Iterator[Identity]:
     """What generators may be; none where they are too large, or act on parts, to be named.
 
     As they are, and with each coordinate in units of its spread: where columns have unlike units
@@ -45,15 +47,27 @@ def identities_of(
     the unit that belongs to the algebra, which the generators themselves tell better.
     """
     if action.dim > LARGEST_NAMED or action.rows not in (action.dim, action.dim - 1):
-        return []
+        return
     generators, spread = generators.cpu(), spread.cpu()
-    options = {"rows": action.rows, "space_dim": action.space_dim}
-    found = [identify(generators, **options)]
-    relative = identify(in_spreads(generators, spread), **options)
+    yield _identity(generators, action)
+    relative = _identity(in_spreads(generators, spread), action)
     if relative.exact is not None:
         exact = _rescaled(relative.exact, in_spreads(generators, spread), action.rows)
-        found.append(relative.in_units(in_spreads(exact, 1 / spread.to(exact))))
-    return found
+        yield relative.in_units(in_spreads(exact, 1 / spread.to(exact)))
+
+
+def _identity(generators: Float[Tensor, "c d d"], action: Action) -> Identity:
+    matrices = generators.numpy().tobytes(), generators.dtype, tuple(generators.shape)
+    return _identity_of(*matrices, action.rows, action.space_dim)
+
+
+@lru_cache(maxsize=16)
+def _identity_of(
+    matrices: bytes, dtype: torch.dtype, shape: tuple[int, ...], rows: int, space_dim: int
+) -> Identity:
+    """On the way to a verdict the same span is asked about several times."""
+    generators = torch.frombuffer(bytearray(matrices), dtype=dtype).view(shape)
+    return identify(generators, rows=rows, space_dim=space_dim)
 
 
 def _rescaled(

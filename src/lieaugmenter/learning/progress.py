@@ -69,6 +69,12 @@ class TextProgress:
             self.stream.flush()
 
 
+def told(words: str) -> None:
+    """A line on standard error, for what takes long and has no steps to count."""
+    sys.stderr.write(f"{words}\n")
+    sys.stderr.flush()
+
+
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -201,7 +201,9 @@ def preserved_forms(
     generators = basis.detach().double().cpu()
     residuals = torch.einsum("cji,fjk->fcik", generators, forms)
     residuals = residuals + torch.einsum("fij,cjk->fcik", forms, generators)
-    _, sizes, directions = torch.linalg.svd(residuals.flatten(1).mT, full_matrices=True)
+    # Many equations of few unknowns: their triangular factor has the same singular directions.
+    equations = torch.linalg.qr(residuals.flatten(1).mT, mode="r").R
+    _, sizes, directions = torch.linalg.svd(equations, full_matrices=True)
     sizes = torch.nn.functional.pad(sizes, (0, len(rows) - len(sizes)))
     kept = directions[sizes <= tolerance * generators.norm()]
     return torch.einsum("mf,fij->mij", kept, forms).to(basis.dtype)
@@ -242,10 +244,12 @@ def fingerprint(span: Float[Tensor, "*b c d d"]) -> Float[Tensor, "*b m"]:
         (…, c, d, d), orthonormal.
     """
     sizes = torch.linalg.eigvalsh(moments(span)).flatten(-2)
-    brackets = bracket(span.unsqueeze(-3), span.unsqueeze(-4))
-    f = torch.einsum("...ijab,...kab->...ijk", brackets, span)
-    killing = torch.linalg.eigvalsh(torch.einsum("...ikl,...jlk->...ij", f, f))
-    return torch.cat([sizes, killing], dim=-1)
+    c = span.shape[-3]
+    products = (span.unsqueeze(-3) @ span.unsqueeze(-4)).flatten(-4, -3).flatten(-2)
+    along = (products @ span.flatten(-2).mT).unflatten(-2, (c, c))
+    f = along - along.transpose(-3, -2)
+    killing = f.flatten(-2) @ f.mT.flatten(-2).mT
+    return torch.cat([sizes, torch.linalg.eigvalsh(killing)], dim=-1)
 
 
 def balancing(

@@ -363,8 +363,11 @@ class Part:
             where = f"{self.copies} {noun}s of R^{space} at once"
         else:
             where = f"R^{space}" if self.size == space else f"a {noun} of R^{space}"
-        along = f" (axes {', '.join(map(str, axes))})" if axes and self.size < space else ""
-        return f"{self.name} on {where}{along}"
+        return f"{self.name} on {where}{_along(axes if self.size < space else None)}"
+
+
+def _along(axes: Sequence[int] | None) -> str:
+    return f" (axes {', '.join(map(str, axes))})" if axes else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,6 +382,8 @@ class NamedAlgebra:
         Its canonical basis, (c, d, d).
     parts
         What it is a sum of, on consecutive axes.
+    free
+        How many directions nothing depends on, the last ones.
     note
         What the parts leave open.
     """
@@ -386,6 +391,7 @@ class NamedAlgebra:
     name: str
     generators: Tensor
     parts: tuple[Part, ...] = ()
+    free: int = 0
     note: str = ""
 
     def describe(self, space: int, axes: Sequence[int] | None = None) -> str:
@@ -395,6 +401,12 @@ class NamedAlgebra:
             own = None if axes is None else sorted(axes[at : at + part.size])
             sentences.append(part.describe(space, own))
             at += part.size
+        if self.free:
+            own = None if axes is None else sorted(axes[space - self.free : space])
+            sentences.append(
+                f"free({self.free}): anything may be added along {self.free} of the "
+                f"directions{_along(own)}, because nothing depends on them"
+            )
         return "; ".join([*sentences, self.note] if self.note else sentences)
 
 
@@ -418,10 +430,10 @@ def direct_sums(d: int, rows: int, dimension: int) -> tuple[NamedAlgebra, ...]:
     >>> sorted({algebra.name for algebra in direct_sums(2, 2, 2)})
     ['aff(1)', 'scalings(2)', 'so(2) ⊕ scaling']
     """
-    parts = _parts(rows, dimension, rows < d)
+    parts = _Multisets(_parts(rows, dimension, rows < d))
     found: list[NamedAlgebra] = []
     # Sums of few parts come first, because in a large space there is no end of the others.
-    for count in range(dimension + 1):
+    for count in range(min(dimension, rows) + 1):
         more = islice(_sums_of(parts, count, d, rows, dimension), _MOST_SUMS + 1 - len(found))
         following = [*found, *more]
         if len(following) > _MOST_SUMS:
@@ -431,16 +443,16 @@ def direct_sums(d: int, rows: int, dimension: int) -> tuple[NamedAlgebra, ...]:
 
 
 def _sums_of(
-    parts: Sequence[Part], count: int, d: int, rows: int, dimension: int
+    parts: _Multisets, count: int, d: int, rows: int, dimension: int
 ) -> Iterator[NamedAlgebra]:
     """Sums of so many parts: alone, with the scaling of the whole space, with free directions."""
-    for chosen in _chosen(parts, count, rows, dimension):
+    for chosen in parts.chosen(count, rows, dimension):
         yield _sum_of(chosen, d, rows)
-    for chosen in _chosen(parts, count, rows, dimension - 1):
+    for chosen in parts.chosen(count, rows, dimension - 1):
         if _scaling_is_new(chosen, rows):
             yield _sum_of(chosen, d, rows, scaled=True)
     for free in range(1, rows):
-        for chosen in _chosen(parts, count, rows - free, dimension - free * d):
+        for chosen in parts.chosen(count, rows - free, dimension - free * d):
             # All directions but one, and nothing else, are aff(n) in homogeneous coordinates.
             if chosen or free < d - 1:
                 yield _sum_of(chosen, d, rows, free=free)
@@ -488,20 +500,47 @@ def _usual(name: str) -> str | None:
     return _USUAL.get(name, name)
 
 
-def _chosen(
-    parts: Sequence[Part], count: int, size: int, dimension: int
-) -> Iterator[tuple[Part, ...]]:
-    """Every multiset of so many parts with that many generators that fits into the space."""
-    if count == 0:
-        if dimension == 0:
+class _Multisets:
+    """Multisets of parts by their number, generators, and the space they need.
+
+    In a large space most choices lead nowhere, so that it is known of each whether it does.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+        self.shapes = [(part.size, part.dimension) for part in parts]
+        # Where the parts begin that may follow one: it may come again, but translations of two
+        # subspaces are those of their sum.
+        self.following = [i if len(p.linear) else len(parts) for i, p in enumerate(parts)]
+        self._known: dict[tuple[int, int, int, int], bool] = {}
+
+    def chosen(
+        self, count: int, size: int, dimension: int, begin: int = 0
+    ) -> Iterator[tuple[Part, ...]]:
+        """Every multiset of so many parts with that many generators that fits into the space."""
+        if count == 0 and dimension == 0:
             yield ()
-        return
-    for index, part in enumerate(parts):
-        if part.size <= size and part.dimension <= dimension:
-            # Translations of two subspaces are those of their sum.
-            left = parts[index:] if len(part.linear) else ()
-            for rest in _chosen(left, count - 1, size - part.size, dimension - part.dimension):
-                yield (part, *rest)
+        for index in range(begin, len(self.parts)):
+            if self._leads_on(index, count, size, dimension):
+                part, (own, k) = self.parts[index], self.shapes[index]
+                later = self.following[index]
+                for rest in self.chosen(count - 1, size - own, dimension - k, later):
+                    yield (part, *rest)
+
+    def _leads_on(self, index: int, count: int, size: int, dimension: int) -> bool:
+        """Whether there is such a multiset whose first part is this one."""
+        own, k = self.shapes[index]
+        left, size, dimension = count - 1, size - own, dimension - k
+        # Every part takes some space, and has a generator.
+        if left < 0 or size < left or dimension < left:
+            return False
+        if left == 0:
+            return dimension == 0
+        key = (self.following[index], left, size, dimension)
+        if key not in self._known:
+            later = range(key[0], len(self.parts))
+            self._known[key] = any(self._leads_on(i, left, size, dimension) for i in later)
+        return self._known[key]
 
 
 def _scaling_is_new(parts: tuple[Part, ...], rows: int) -> bool:
@@ -524,11 +563,11 @@ def _sum_of(
         if part.translates:
             generators.append(translations(rows)[at : at + part.size])
         at += part.size
-    names, notes = _together([part.name for part in parts]), []
+    names, note = _together([part.name for part in parts]), ""
     if scaled:
         generators.append(scaling(rows) if rows == d else lift(scaling(rows)))
         names.append("scaling")
-        notes.append(f"scaling on R^{rows}")
+        note = f"scaling on R^{rows}"
     name = " ⊕ ".join(names)
     if free:
         generators.append(
@@ -537,8 +576,7 @@ def _sum_of(
         name = (
             f"({name}) ⋉ free({free})" if len(names) > 1 else " ⋉ ".join([*names, f"free({free})"])
         )
-        notes.append(f"free({free}): anything may be added along {free} of the directions")
-    return NamedAlgebra(name, torch.cat(generators), parts, "; ".join(notes))
+    return NamedAlgebra(name, torch.cat(generators), parts, free, note)
 
 
 def _together(names: list[str]) -> list[str]:
