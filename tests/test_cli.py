@@ -226,6 +226,17 @@ def save_table(path: str = "ring.csv", n: int = 80) -> None:
     Path(path).write_text("id;name;px;py;r\n" + "\n".join(rows))
 
 
+def test_arrays_have_the_names_of_their_action(capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 2, 4)).astype("float32")
+    np.savez("momenta.npz", X=x, y=x[:, :, 0].sum(1))
+    short = ["--generators", "1", "--epochs", "1", "--views", "2"]
+    words = ["momenta.npz", "--target", "y", "--action", "fourvector", *short, "-o", "runs/m"]
+    code, out, _ = call(capsys, "discover", *words)
+    assert code == 0
+    assert "L1 on E, px, py, pz:" in out
+    assert RunFolder.open("runs/m").config()["parameters"]["feature_names"] is None
+
+
 @pytest.mark.parametrize("chosen", [["--drop", "id,name"], ["--features", "px,py"]])
 def test_a_run_remembers_which_columns_it_uses(
     capsys: pytest.CaptureFixture[str], chosen: list[str]

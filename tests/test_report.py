@@ -246,6 +246,25 @@ def test_without_truth_the_exact_algebra_stands_beside() -> None:
     assert max(cell.share for row in difference.rows for cell in row) < 10
 
 
+def test_generators_that_were_made_exact_go_by_one_name_everywhere() -> None:
+    """L1 of the page is L1 of the terminal; the basis that was learned may be any other."""
+    x, y, z = so(3)
+    mixed = torch.stack([x + y, x - y, z]) * 2**-0.5 + 1e-3
+    exact = torch.stack([x, y, z])
+    findings = replace(
+        points_findings(), generators=exact, learned=mixed, exact=exact, ranges=[1.0] * 3
+    )
+    rows = heatmaps(findings)
+    assert [row[0].title for row in rows] == ["L1, exact", "L2, exact", "L3, exact"]
+    assert [shown.title for shown in rows[0][1:]] == [
+        "nearest learned", "difference · cosine 1.0000"
+    ]  # fmt: skip
+    assert rows[0][0].rows[0][1].sign == rows[0][1].rows[0][1].sign == "minus"
+    page = render(findings)
+    assert "L1, exact, as it is used" in page
+    assert "learned 1, from which they were made exact" in page
+
+
 def test_without_truth_or_name_nothing_is_compared() -> None:
     findings = replace(points_findings(), exact=None)
     assert titles_of(findings) == [["L1, learned", "L2, learned", "L3, learned"]]

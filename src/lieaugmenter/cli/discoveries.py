@@ -12,7 +12,7 @@ import lieaugmenter
 from lieaugmenter.cli.reading import chosen_columns, stream_of, task_of, task_of_stream
 from lieaugmenter.cli.requests import Prepared
 from lieaugmenter.data.checkup import examine
-from lieaugmenter.data.files import DataError, read_data
+from lieaugmenter.data.files import DataError, Table, read_data
 from lieaugmenter.data.streaming import FileStream
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.runs import RunFolder
@@ -40,7 +40,7 @@ def prepare_discovery(folder: RunFolder, request: dict[str, Any]) -> Prepared:
     stream = stream_of(path, target, request.get("stream"), size, columns)
     if stream is not None:
         task = request["task"] if request["task"] != "auto" else task_of_stream(stream)
-        return _with_data(folder, request, stream, None, task, stream.feature_names)
+        return _with_data(folder, request, stream, None, task, _names_of(stream))
     table = read_data(path, target, size=size, **columns)
     errors = [
         note.text
@@ -55,9 +55,13 @@ def prepare_discovery(folder: RunFolder, request: dict[str, Any]) -> Prepared:
         and request["parameters"]["action"] != "image"
     ):
         raise DataError(f"{request['data']}: holds images; say so with --action image")
-    names = table.feature_names if table.x.ndim < 4 else None
     task = task_of(table.y, request["task"])
-    return _with_data(folder, request, table.x, table.y, task, names)
+    return _with_data(folder, request, table.x, table.y, task, _names_of(table))
+
+
+def _names_of(data: Table | FileStream) -> list[str] | None:
+    """Names that the file has; others are made up where it is known how samples move."""
+    return data.feature_names if data.named else None
 
 
 def _with_data(

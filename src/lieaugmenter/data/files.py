@@ -45,11 +45,20 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs, targets, and the names of the input columns."""
+    """Inputs, targets, and the names of the input columns.
+
+    Attributes
+    ----------
+    x, y, feature_names
+        As they are.
+    named
+        Whether the file has the names; they are numbers otherwise.
+    """
 
     x: np.ndarray
     y: np.ndarray
     feature_names: list[str]
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -605,7 +614,7 @@ def _table(
         y = np.stack([_numbers(path, name, columns[name]) for name in targets], axis=1)
     else:
         y = _target(path, targets[0], columns[targets[0]])
-    return Table(x, y, features)
+    return Table(x, y, features, named=True)
 
 
 def _numbers(path: Path, name: str, column: list[str] | np.ndarray) -> np.ndarray:

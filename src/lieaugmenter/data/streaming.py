@@ -48,12 +48,15 @@ class FileStream(Stream):
         Samples of each piece.
     feature_names
         Names of the inputs.
+    named
+        Whether the file has them; they are numbers otherwise.
     labels
         The words that the numbers in y stand for; None where targets are numbers.
     """
 
     sizes: Sequence[int]
     feature_names: list[str]
+    named = False
     labels: np.ndarray | None = None
 
     @cached_property
@@ -166,6 +169,8 @@ class ParquetStream(FileStream):
     columns
         Which of its columns are targets, and which are inputs.
     """
+
+    named = True
 
     def __init__(self, path: Path, columns: Columns) -> None:
         self.path = path

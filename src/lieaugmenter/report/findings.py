@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -128,6 +129,11 @@ class Findings:
     def as_learned(self) -> Float[Tensor, "c d d"]:
         """The generators before any of them was made exact."""
         return self.generators if self.learned is None else self.learned
+
+    @property
+    def made_exact(self) -> bool:
+        """Whether the generators are not as they were learned."""
+        return not torch.equal(self.as_learned, self.generators)
 
     def save(self, run: RunFolder) -> None:
         """Write into a run folder; the verdict last, which marks the run as finished."""

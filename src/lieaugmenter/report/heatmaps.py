@@ -61,10 +61,12 @@ class Heatmap:
 
 
 def heatmaps(findings: Findings) -> list[list[Heatmap]]:
-    """Each learned generator, beside the true or the nearest exact one and the difference.
+    """Each generator, beside the true, the nearest exact or the nearest learned one, and the
+    difference.
 
     Where the truth is known, learned generators are put in its order and sign; their size is left
-    alone. All maps share one scale of colours, so that a small difference looks pale.
+    alone. Those that were made exact go by the names that they have everywhere. All maps share one
+    scale of colours, so that a small difference looks pale.
     """
     if not len(findings.generators):
         return []
@@ -83,12 +85,27 @@ def _matrices(findings: Findings) -> list[list[tuple[str, Tensor]]]:
         return _beside_truth(alone, learned, findings.truth.detach().double().cpu())
     if findings.exact is None or not bool(learned.isfinite().all()):
         return [[matrix for row in alone for matrix in row]]
+    if findings.made_exact:
+        used = findings.generators.detach().double().cpu()
+        alone = [[(f"L{i + 1}, exact", matrix)] for i, matrix in enumerate(used)]
+        return _beside(alone, used, "nearest learned", learned)
     name = (findings.algebra or {}).get("name", "the named algebra")
-    nearest = nearest_in_span(learned, findings.exact.detach().double().cpu())
-    cosines = absolute_cosine(learned, nearest).tolist()
+    exact = findings.exact.detach().double().cpu()
+    return _beside(alone, learned, f"nearest in {name}", exact)
+
+
+def _beside(
+    alone: list[list[tuple[str, Tensor]]],
+    shown: Float[Tensor, "c d d"],
+    title: str,
+    span: Float[Tensor, "k d d"],
+) -> list[list[tuple[str, Tensor]]]:
+    """Each matrix beside the nearest in a span."""
+    nearest = nearest_in_span(shown, span)
+    cosines = absolute_cosine(shown, nearest).tolist()
     return [
-        [*row, (f"nearest in {name}", exact), (_difference(cosine), row[0][1] - exact)]
-        for row, exact, cosine in zip(alone, nearest, cosines, strict=True)
+        [*row, (title, near), (_difference(cosine), row[0][1] - near)]
+        for row, near, cosine in zip(alone, nearest, cosines, strict=True)
     ]
 
 

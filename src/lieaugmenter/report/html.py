@@ -284,8 +284,9 @@ def _agreement_caption(findings: Findings) -> str:
         return caption + _agreement(findings.as_learned, findings.truth)
     if findings.exact is not None:
         cosine = (findings.algebra or {}).get("cosine")
-        span = "" if cosine is None else f" Smallest principal cosine to it: {cosine:.4f}."
-        return f"{caption}Beside each, the nearest matrix in the exact algebra.{span}"
+        span = "" if cosine is None else f" Smallest principal cosine of both: {cosine:.4f}."
+        where = "what was learned" if findings.made_exact else "the exact algebra"
+        return f"{caption}Beside each, the nearest matrix in {where}.{span}"
     return caption + "No true generator was given to compare with."
 
 
@@ -454,13 +455,16 @@ def _training_picture(findings: Findings) -> Picture:
 
 
 def _matrices(findings: Findings) -> list[tuple[str, str]]:
-    """Title and text of the first matrices, learned ones first; nothing if they are too large."""
+    """Title and text of the first matrices; nothing if they are too large."""
     if findings.generators.shape[-1] > _LARGEST_TEXT:
         return []
     names = plots.coordinate_names(findings)
-    groups = [("L", "learned", findings.as_learned)]
-    if not torch.equal(findings.as_learned, findings.generators):
-        groups.append(("L", "made exact, as it is used", findings.generators))
+    groups = [("L", "learned", findings.generators)]
+    if findings.made_exact:
+        groups = [
+            ("L", "exact, as it is used", findings.generators),
+            ("learned ", "from which they were made exact", findings.as_learned),
+        ]
     if findings.truth is not None:
         groups.append(("true ", "given", findings.truth))
     return [
