@@ -18,8 +18,10 @@ from lieaugmenter.experiments.results import summary
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.experiments.targets import TARGETS
 from lieaugmenter.report import image_figures
-from lieaugmenter.report.comparison import ACCURACY, MSE, Finished, label
+from lieaugmenter.report.finished import Finished
+from lieaugmenter.report.measures import ACCURACY, MSE
 from lieaugmenter.report.reproduction import reproduction, write_reproduction
+from lieaugmenter.report.words import label
 from lieaugmenter.runs import RunError, write_json
 
 ROTATION = [[[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]

@@ -12,7 +12,7 @@ from lieaugmenter.analysis.compare import nearest_in_span
 from lieaugmenter.experiments.catalogue import MOLECULES
 from lieaugmenter.experiments.results import summary
 from lieaugmenter.lie.catalogue import se
-from lieaugmenter.report.comparison import Finished
+from lieaugmenter.report.finished import Finished
 from lieaugmenter.report.loss_figures import losses_of
 from lieaugmenter.report.molecule_figures import molecule_figures
 from lieaugmenter.report.molecule_requirements import molecule_requirements

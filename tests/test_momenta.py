@@ -28,7 +28,7 @@ from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.lie.catalogue import so_pq
 from lieaugmenter.nets.transformer import ParticleTransformer
-from lieaugmenter.report.comparison import Finished
+from lieaugmenter.report.finished import Finished
 from lieaugmenter.report.momenta_figures import momenta_figures
 from lieaugmenter.report.reproduction import reproduction, write_reproduction
 from lieaugmenter.runs import write_json

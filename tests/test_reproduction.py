@@ -11,14 +11,10 @@ import torch
 from lieaugmenter.data.dynamics import true_generator
 from lieaugmenter.experiments.catalogue import EXPERIMENTS, VECTORS
 from lieaugmenter.experiments.targets import TARGETS
-from lieaugmenter.report.comparison import (
-    Finished,
-    comparable_value,
-    factor,
-    measures_of,
-    rows_of,
-)
+from lieaugmenter.report.comparison import rows_of
 from lieaugmenter.report.explanations import EXPLANATIONS, TABLE_NOTES
+from lieaugmenter.report.finished import Finished
+from lieaugmenter.report.measures import comparable_value, factor, measures_of
 from lieaugmenter.report.paper_figures import aligned
 from lieaugmenter.report.reproduction import main, reproduction, write_reproduction
 from lieaugmenter.report.sensitivity import sensitivity

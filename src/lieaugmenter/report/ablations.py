@@ -6,17 +6,10 @@ import math
 from collections.abc import Sequence
 
 from lieaugmenter.experiments.spec import Experiment, Method
-from lieaugmenter.report.comparison import (
-    ACCURACY,
-    KINDS,
-    SYMBOLS,
-    Finished,
-    Measure,
-    as_text,
-    cell,
-    paper_value,
-    whose,
-)
+from lieaugmenter.report.comparison import cell
+from lieaugmenter.report.finished import Finished
+from lieaugmenter.report.measures import ACCURACY, Measure, as_text, paper_value
+from lieaugmenter.report.words import KINDS, SYMBOLS, whose
 
 ABLATIONS, SAMPLES = "rotated-mnist-ablations", "rotated-mnist-samples"
 # What is varied, in words.

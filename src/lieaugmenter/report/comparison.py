@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lieaugmenter.experiments.catalogue import AMPLITUDES, IMAGES, MOLECULES
-from lieaugmenter.experiments.results import Statistic, of_method, read_results, statistic
+from lieaugmenter.experiments.catalogue import MOLECULES
+from lieaugmenter.experiments.results import Statistic
 from lieaugmenter.experiments.spec import Experiment, Method
-from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS, Reported
+from lieaugmenter.experiments.targets import OTHER_DATA, Reported
+from lieaugmenter.report.finished import Finished, devices_of, has_diverged, logit_count
+from lieaugmenter.report.measures import (
+    DIRECT,
+    EQUIVARIANCE,
+    EQUIVARIANCE_2,
+    NO_VALUE,
+    SECONDS,
+    Measure,
+    as_text,
+    comparable_value,
+    measures_of,
+    of_images,
+    paper_value,
+)
+from lieaugmenter.report.words import label, listed, seed_count, whose
 
-KINDS = {
-    "emlp": "EMLP",
-    "lgatr": "L-GATr",
-    "gcnn": "p4 CNN, flattened head",
-    "gcnn-pooled": "p4 CNN, invariant head",
-    "trivial": "no augmentation",
-    "oracle": "oracle",
-    "augerino": "Augerino+",
-    "augerino-widths": "Augerino",
-    "liegan": "LieGAN",
-    "liegg": "LieGG",
-    "lieaugmenter": "LieAugmenter",
-}
-VARIANTS = {
-    "mask0": "no mask",
-    "mask2": "mask 2",
-    "mask4": "mask 4",
-    "continuous": "continuous",
-    "discrete": "discrete",
-    "whole": "the whole group",
-    "constant": "from the constant start",
-}
-# What an ablation sets, as the paper writes it.
-SYMBOLS = {
-    "prediction": "α",
-    "equivariance": "β",
-    "similarity": "λ",
-    "sparsity": "ν",
-    "views": "K",
-    "range": "γ",
-    "generators": "C",
-    "data": "share of the training data",
-}
 DISCOVERY = (
     ("cosine", "absolute cosine"),
     ("cosine-on-data", "absolute cosine on the data"),
@@ -53,348 +33,10 @@ DISCOVERY = (
 )
 # What a generator does to an image is not compared.
 IMAGE_DISCOVERY = tuple(one for one in DISCOVERY if one[0] in ("cosine", "projection"))
-NO_VALUE = "–"
-PRECISIONS = {"bf16": "bfloat16", "float32": "float32"}
 # How a predictor can predict, as results name it.
 _WAYS = ("averaged", "further", "direct", "plain")
 # Methods that find a generator.
 _FINDERS = ("augerino", "liegan", "liegg", "lieaugmenter-paper", "lieaugmenter")
-# The paper has one task without symmetry, of which there are two readings.
-_SAME_TASK = {"no-symmetry-deviation": "no-symmetry"}
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A table of an experiment's section.
-
-    Attributes
-    ----------
-    key, title
-        In a result, and for readers.
-    write
-        One number as text.
-    note
-        How to read it.
-    higher
-        Whether more of it is better. It is then compared by differences, not by factors.
-    of_paper
-        Whether only rows are shown that the paper has.
-    same_unit
-        Whether ours and the paper's are known to be of one unit; if not, they are not compared.
-    """
-
-    key: str
-    title: str
-    write: Callable[[float], str]
-    note: str = ""
-    higher: bool = False
-    of_paper: bool = False
-    same_unit: bool = True
-
-    def is_better(self, a: float, b: float) -> bool:
-        """Whether a is better than b."""
-        return a > b if self.higher else a < b
-
-    def difference(self, a: float, b: float) -> str:
-        """How far a and b are apart, for readers.
-
-        >>> ACCURACY.difference(98.5, 99.0), MSE.difference(1.0, 4.0)
-        ('0.50 points', '× 4.0')
-        """
-        return f"{abs(a - b):.2f} points" if self.higher else factor(a, b)
-
-
-def small(value: float) -> str:
-    """As the paper's tables have it."""
-    return f"{value:.2e}"
-
-
-def _plain(value: float) -> str:
-    """Three digits, and no power of ten where there need be none.
-
-    >>> _plain(508.0), _plain(0.04631)
-    ('508', '0.0463')
-    """
-    return f"{value:.0f}" if 100 <= value < 1e6 else f"{value:.3g}"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:#.3g}"
-
-
-def _four_digits(value: float) -> str:
-    return f"{value:#.4g}"
-
-
-def per_cent(value: float) -> str:
-    """As the paper's tables have accuracies."""
-    return f"{value:.2f}"
-
-
-MSE = Measure("mse", "Test error (MSE)", small)
-SECONDS = Measure("train-seconds", "Training time (seconds)", _plain)
-ACCURACY = Measure("accuracy", "Test accuracy (%)", per_cent, higher=True)
-DIRECT = Measure(
-    "accuracy-direct",
-    "Alternative inference: test accuracy without averaging (%)",
-    per_cent,
-    "The network sees every test image once, as it is.",
-    higher=True,
-    of_paper=True,
-)
-EQUIVARIANCE = Measure(
-    "equivariance",
-    "Equivariance error of the logits, averages over elements compared",
-    _three_digits,
-    "The errors of single elements can cancel in it. Mean over the logits.",
-    same_unit=False,
-)
-EQUIVARIANCE_2 = Measure(
-    "equivariance-2",
-    "Equivariance error of the logits, average over elements of the error",
-    _three_digits,
-    "Nothing cancels in it. Mean over the logits.",
-    same_unit=False,
-)
-MAE = Measure("mae", "Test error (MAE in meV)", _three_digits)
-MOLECULE_MEASURES = (
-    MAE,
-    Measure(
-        "equivariance",
-        "Equivariance error in eV, averages over elements compared",
-        small,
-        "The errors of single elements can cancel in it. Of what predicts, averages included.",
-    ),
-    Measure(
-        "equivariance-2",
-        "Equivariance error in eV, average over elements of the error",
-        small,
-        "Nothing cancels in it. The paper gives no unit; eV is this project's guess.",
-        same_unit=False,
-    ),
-    SECONDS,
-)
-IMAGE_MEASURES = (ACCURACY, DIRECT, EQUIVARIANCE, EQUIVARIANCE_2, SECONDS)
-_EACH_ELEMENT = Measure(
-    "equivariance-2",
-    "Equivariance error, average over elements of the error",
-    small,
-    "Nothing cancels in it. Mean over output dimensions.",
-)
-VECTOR_MEASURES = (
-    MSE,
-    Measure(
-        "equivariance",
-        "Equivariance error, averages over elements compared",
-        small,
-        "The errors of single elements can cancel in it. Mean over output dimensions.",
-    ),
-    _EACH_ELEMENT,
-    SECONDS,
-    Measure(
-        "displacement",
-        "Distance from doing nothing: E‖gx - x‖₂",
-        _four_digits,
-        "Smaller is closer to the identity.",
-        of_paper=True,
-    ),
-    Measure(
-        "distance",
-        "Distance from doing nothing: E‖g - I‖_F",
-        _four_digits,
-        "Smaller is closer to the identity.",
-        of_paper=True,
-    ),
-)
-MOMENTA_MEASURES = (
-    MSE,
-    Measure(
-        "mse-direct",
-        "Test error (MSE) of direct predictions",
-        small,
-        "The network sees every event once, as it is; validation data have no say in it.",
-    ),
-    replace(
-        _EACH_ELEMENT,
-        title="Equivariance error under the Lorentz group",
-        note="Of what predicts, averages included; elements are drawn up to γ along all six.",
-    ),
-    SECONDS,
-)
-
-
-def of_images(experiment: Experiment) -> bool:
-    """Whether an experiment classifies images."""
-    return experiment.name in IMAGES
-
-
-def of_momenta(experiment: Experiment) -> bool:
-    """Whether an experiment is one on four-momenta."""
-    return experiment.name in AMPLITUDES
-
-
-def measures_of(experiment: Experiment) -> tuple[Measure, ...]:
-    """The tables of an experiment's section; the first one is always there."""
-    if experiment.name in MOLECULES:
-        return MOLECULE_MEASURES
-    if of_momenta(experiment):
-        return MOMENTA_MEASURES
-    return IMAGE_MEASURES if of_images(experiment) else VECTOR_MEASURES
-
-
-def _unchanged(folder: Path, experiment: Experiment) -> list[dict[str, Any]]:
-    """Runs of the experiment that an ablation varies, under the names they would have in it."""
-    path = folder / f"{experiment.base}.json"
-    if not experiment.base or not path.is_file():
-        return []
-    varied = {(method.kind, method.setting[0]) for method in experiment.methods if method.setting}
-    return [
-        {**result, "method": Method(kind, f"{name}-{experiment.unchanged[name]:g}").name}
-        for kind, name in sorted(varied)
-        for result in of_method(read_results(path)["results"], kind)
-    ]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """An experiment and the file of its results; trainings that were stopped are none."""
-
-    experiment: Experiment
-    settings: Mapping[str, Any]
-    results: Sequence[Mapping[str, Any]]
-    unfinished: Sequence[Mapping[str, Any]] = ()
-
-    @classmethod
-    def read(cls, folder: Path, experiment: Experiment) -> Finished | None:
-        """The results of an experiment, or None where there are none."""
-        path = folder / f"{experiment.name}.json"
-        if not path.is_file():
-            return None
-        content = read_results(path)
-        results = content["results"] + _unchanged(folder, experiment)
-        return cls(experiment, content["settings"], results, content.get("unfinished", []))
-
-    @property
-    def quick(self) -> bool:
-        """Whether it only shows that the commands work."""
-        return bool(self.settings["quick"])
-
-    @property
-    def seeds(self) -> list[int]:
-        """Of all methods together."""
-        return sorted({result["seed"] for result in self.results})
-
-    def of(self, method: Method) -> list[Mapping[str, Any]]:
-        """The results of a method, by seed."""
-        return sorted(of_method(self.results, method.name), key=lambda result: result["seed"])
-
-    def statistic(self, method: Method | None, measure: str) -> Statistic | None:
-        """Over the seeds that did not diverge; no seconds of a CPU beside those of a GPU."""
-        if method is None or (measure == SECONDS.key and method.name in self.timed_elsewhere):
-            return None
-        return statistic([r for r in self.of(method) if not has_diverged(r)], measure)
-
-    @property
-    def timed_elsewhere(self) -> set[str]:
-        """Methods with a run on a CPU, where other runs had a GPU: their seconds do not compare."""
-        devices = {result.get("device") for result in self.results}
-        if devices <= {"cpu"}:
-            return set()
-        return {result["method"] for result in self.results if result.get("device") == "cpu"}
-
-    def diverged(self, method: Method) -> int:
-        """How many seeds did."""
-        return sum(has_diverged(result) for result in self.of(method))
-
-
-def has_diverged(result: Mapping[str, Any]) -> bool:
-    """Whether training did, or ended in a network whose test error is not finite."""
-    # A test error that is not finite is kept as null.
-    return "diverged" in result or any(
-        key in result and result[key] is None for key in ("mse", "mae", "accuracy")
-    )
-
-
-def ran_on(finished: Finished) -> str:
-    """Devices, versions and days of the runs; which methods, where not all ran alike."""
-    places: dict[str, list[Mapping[str, Any]]] = {}
-    for result in finished.results:
-        places.setdefault(_place(result), []).append(result)
-    if not places:
-        return "no runs"
-    most, *others = sorted(places, key=lambda place: -len(places[place]))
-    said = [f"{most}, {_days(places[most])}"]
-    for place in others:
-        names = {result["method"] for result in places[place]}
-        methods = [method for method in finished.experiment.methods if method.name in names]
-        rows = listed(list(dict.fromkeys(label(method.row) for method in methods)))
-        said.append(f"{rows}: {place}, {_days(places[place])}")
-    on_a_cpu = [result for result in finished.results if result.get("device") == "cpu"]
-    if finished.experiment.precision == "bf16" and on_a_cpu:
-        # Older runs did not say: a CPU had float32 then.
-        chosen = {r.get("environment", {}).get("precision", "float32") for r in on_a_cpu}
-        there = " or ".join(PRECISIONS[name] for name in sorted(chosen))
-        on_a_gpu = len(on_a_cpu) < len(finished.results)
-        elsewhere = "bfloat16 on a GPU, in " if on_a_gpu else ""
-        said.append(f"networks run in {elsewhere}{there} on a CPU")
-    return "; ".join(said)
-
-
-def _place(result: Mapping[str, Any]) -> str:
-    ran = result.get("environment", {})
-    versions = (f"{name} {ran.get(name, 'unknown')}" for name in ("torch", "lieaugmenter"))
-    return ", ".join((_device(result), *versions))
-
-
-def _device(result: Mapping[str, Any]) -> str:
-    """What one run ran on: a machine with a GPU may have left it alone."""
-    ran, device = result.get("environment", {}), str(result.get("device", "unknown device"))
-    if device != "cpu":
-        return str(ran.get("device", device))
-    threads = ran.get("threads", 1)
-    return f"CPU ({threads} threads)" if threads > 1 else "CPU"
-
-
-def _days(results: Iterable[Mapping[str, Any]]) -> str:
-    times = (result.get("environment", {}).get("time", "date unknown") for result in results)
-    days = sorted({time[:10] if time[:1].isdigit() else time for time in times})
-    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-
-
-def _devices(finished: Finished) -> str:
-    return " and ".join(sorted({_device(result) for result in finished.results}))
-
-
-def seed_count(count: int) -> str:
-    """That many seeds, in words."""
-    return "1 seed" if count == 1 else f"{count} seeds"
-
-
-def label(row: str) -> str:
-    """A row of the paper, for readers.
-
-    >>> label("lieaugmenter-mask2"), label("trivial")
-    ('LieAugmenter, mask 2', 'no augmentation')
-    """
-    # The longest, for one kind's name may begin with another's.
-    kind = max((kind for kind in KINDS if f"{row}-".startswith(f"{kind}-")), key=len)
-    variant = row[len(kind) + 1 :]
-    return f"{KINDS[kind]}, {variant_words(variant)}" if variant else KINDS[kind]
-
-
-def variant_words(variant: str) -> str:
-    """A mask, a law of the coefficients or a setting, for readers.
-
-    >>> variant_words("mask2"), variant_words("range-5")
-    ('mask 2', 'γ = 5')
-    """
-    if variant in VARIANTS:
-        return VARIANTS[variant]
-    name, _, value = variant.partition("-")
-    return f"{SYMBOLS[name]} = {value}"
-
-
-# ----------------------------------------------------------------------------------------- a table
 
 
 def rows_of(experiment: Experiment) -> list[str]:
@@ -406,19 +48,6 @@ def rows_of(experiment: Experiment) -> list[str]:
 def _method(experiment: Experiment, row: str, *, own: bool) -> Method | None:
     found = [m for m in experiment.methods if m.row == row and m.ours == own]
     return found[0] if found else None
-
-
-def paper_value(experiment: Experiment, row: str, measure: str) -> Reported | None:
-    """What the paper reports, if it does."""
-    name = _SAME_TASK.get(experiment.name, experiment.name)
-    return TARGETS.get((name, row, measure))
-
-
-def comparable_value(experiment: Experiment, row: str, measure: Measure) -> Reported | None:
-    """What the paper reports, if it does, of the same data and in the same unit."""
-    if experiment.name in OTHER_DATA or not measure.same_unit:
-        return None
-    return paper_value(experiment, row, measure.key)
 
 
 def measure_table(finished: Finished, measure: Measure) -> str:
@@ -501,18 +130,6 @@ def _best_bold(
     ]
 
 
-def as_text(value: Reported | Statistic | None, measure: Measure) -> str:
-    """Mean ± standard deviation; of one run the value alone."""
-    if value is None:
-        return NO_VALUE
-    if isinstance(value, Statistic) and value.n == 1:
-        return measure.write(value.mean)
-    # Durations of the paper have no spread, and those of a stack are all the same.
-    if value.std is None or (value.std == 0 and measure.key == "train-seconds"):
-        return measure.write(value.mean)
-    return f"{measure.write(value.mean)} ± {measure.write(value.std)}"
-
-
 def cell(finished: Finished, method: Method | None, measure: Measure) -> str:
     """A method's mean and standard deviation, or why there is none."""
     if method is None:
@@ -564,31 +181,6 @@ def _differences(finished: Finished, measure: Measure) -> list[str]:
                 f"{'; '.join(found)}."
             )
     return sentences
-
-
-def factor(a: float, b: float) -> str:
-    """How many times the smaller the larger is.
-
-    >>> factor(2e-5, 1e-4), factor(0.0, 1.0)
-    ('× 5.0', '× ∞')
-    """
-    low, high = sorted((a, b))
-    if low <= 0:
-        return "× ∞"
-    ratio = high / low
-    if ratio >= 100:
-        return f"× {_plain(ratio)}"
-    return f"× {ratio:.2f}" if ratio < 2 else f"× {ratio:.1f}"
-
-
-def listed(words: Sequence[str]) -> str:
-    """Words with commas and a last "and"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def logit_count(finished: Finished) -> int | None:
-    """How many classes the task of an experiment on images has, where a result tells."""
-    return next((len(r["confusion"]) for r in finished.results if r.get("confusion")), None)
 
 
 def _reduction(finished: Finished, measure: Measure) -> list[str]:
@@ -681,11 +273,11 @@ def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
 def _about_time(finished: Finished) -> list[str]:
     experiment = finished.experiment
     rows = rows_of(experiment)
-    said = [f"Ours on {_devices(finished)}; the paper gives no times here."]
+    said = [f"Ours on {devices_of(finished)}; the paper gives no times here."]
     if any(paper_value(experiment, row, "train-seconds") is not None for row in rows):
         said = [
-            f"The machines differ: ours is {_devices(finished)}, the paper's are A100 and others, "
-            "so the factors are not those of the code alone."
+            f"The machines differ: ours is {devices_of(finished)}, the paper's are A100 and "
+            "others, so the factors are not those of the code alone."
         ]
     if any(result.get("stacked") for result in finished.results):
         said[0] += (
@@ -716,9 +308,6 @@ def _about_time(finished: Finished) -> list[str]:
             f"{'; '.join(own)}."
         )
     return said
-
-
-# --------------------------------------------------------------------------------------- discovery
 
 
 def discovery(finished: Finished) -> str:
@@ -760,13 +349,6 @@ def discovery_measures(experiment: Experiment) -> tuple[tuple[str, str], ...]:
 def finders(experiment: Experiment) -> list[Method]:
     """The methods that leave a generator behind."""
     return [method for method in experiment.methods if method.kind in _FINDERS]
-
-
-def whose(method: Method) -> str:
-    """Whose settings a method has."""
-    if method.ours:
-        return "own"
-    return "the paper's" if method.kind.endswith("-paper") else "published"
 
 
 def each_seed(runs: Iterable[Mapping[str, Any]], whole: Statistic | None, key: str) -> str:

@@ -8,7 +8,9 @@ from typing import Any, TypedDict
 
 from lieaugmenter.experiments.results import statistic
 from lieaugmenter.experiments.spec import Method
-from lieaugmenter.report.comparison import each_seed, has_diverged, small
+from lieaugmenter.report.comparison import each_seed
+from lieaugmenter.report.finished import has_diverged
+from lieaugmenter.report.measures import small
 from lieaugmenter.runs import fields_of, read_json
 
 _FRAMES = {"amplitudes": "laboratory", "amplitudes-boosted": "random frames"}

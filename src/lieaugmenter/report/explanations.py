@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from lieaugmenter.experiments.targets import OTHER_DATA, TARGETS
-from lieaugmenter.report.comparison import ACCURACY, SECONDS, as_text, small
+from lieaugmenter.report.measures import ACCURACY, SECONDS, as_text, small
 
 
 def _best_invariant_error(sectors: int = 6) -> float:

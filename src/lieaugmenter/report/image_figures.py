@@ -30,14 +30,10 @@ from lieaugmenter.report.ablations import (
     values_of,
     ways_of,
 )
-from lieaugmenter.report.comparison import (
-    ACCURACY,
-    IMAGE_DISCOVERY,
-    SYMBOLS,
-    Finished,
-    seed_count,
-)
+from lieaugmenter.report.comparison import IMAGE_DISCOVERY
+from lieaugmenter.report.finished import Finished
 from lieaugmenter.report.loss_figures import CAPTION, loss_figure, losses_of
+from lieaugmenter.report.measures import ACCURACY
 from lieaugmenter.report.paper_figures import (
     COLOURS,
     closeness_bars,
@@ -58,6 +54,7 @@ from lieaugmenter.report.plots import (
     grid,
     look,
 )
+from lieaugmenter.report.words import SYMBOLS, seed_count
 
 _OURS = Method("lieaugmenter")
 _GALLERY_OF, _CONFUSION_OF = "rotated-mnist", "rotated-mnist-ood"

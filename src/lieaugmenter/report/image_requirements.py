@@ -9,16 +9,14 @@ from typing import Any, TypedDict
 
 from lieaugmenter.experiments.catalogue import IMAGES
 from lieaugmenter.experiments.spec import Experiment, Method
-from lieaugmenter.report.comparison import (
+from lieaugmenter.report.finished import Finished, logit_count
+from lieaugmenter.report.measures import (
     ACCURACY,
     EQUIVARIANCE,
     NO_VALUE,
-    Finished,
     as_text,
-    logit_count,
     paper_value,
     per_cent,
-    seed_count,
 )
 from lieaugmenter.report.requirements import (
     Requirement,
@@ -29,6 +27,7 @@ from lieaugmenter.report.requirements import (
     outcome,
     subject,
 )
+from lieaugmenter.report.words import seed_count
 from lieaugmenter.runs import fields_of, read_json
 
 _INSIDE, _OUTSIDE = "rotated-mnist", "rotated-mnist-ood"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from lieaugmenter.experiments.catalogue import IMAGES
 from lieaugmenter.experiments.images import IMAGES_OF_LOSSES
 from lieaugmenter.report.ablations import ablation_tables, sample_table
-from lieaugmenter.report.comparison import PRECISIONS, Finished
+from lieaugmenter.report.finished import Finished
 from lieaugmenter.report.image_figures import image_captions
 from lieaugmenter.report.loss_figures import losses_of
 from lieaugmenter.report.sections import pictures, settings_line
+from lieaugmenter.report.words import PRECISIONS
 
 _TISSUE = tuple(name for name in IMAGES if name.startswith("histology"))
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lieaugmenter.experiments.spec import Method
-from lieaugmenter.report.comparison import Finished, whose
+from lieaugmenter.report.finished import Finished
 from lieaugmenter.report.paper_figures import first_seed
 from lieaugmenter.report.plots import INK, QUIET, Axes, Figure, draw_terms, grid, look
+from lieaugmenter.report.words import whose
 
 CAPTION = (
     "Losses of LieAugmenter after every epoch, first seed: of training the two that the paper "

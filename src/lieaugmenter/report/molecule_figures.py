@@ -12,8 +12,9 @@ from lieaugmenter.data.molecules import AXES
 from lieaugmenter.experiments.results import generators_of, of_method
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.lie.catalogue import se
-from lieaugmenter.report.comparison import MAE, Finished, label, paper_value, whose
+from lieaugmenter.report.finished import Finished
 from lieaugmenter.report.loss_figures import CAPTION, loss_figure, losses_of
+from lieaugmenter.report.measures import MAE, paper_value
 from lieaugmenter.report.paper_figures import (
     COLOURS,
     Panel,
@@ -22,6 +23,7 @@ from lieaugmenter.report.paper_figures import (
     learned_rows,
 )
 from lieaugmenter.report.plots import INK, PALETTE, QUIET, Figure, grid, log_axis, look
+from lieaugmenter.report.words import label, whose
 
 # The generators of se(3), in the catalogue's order.
 _NAMES = ("turn x, y", "turn x, z", "turn y, z", "shift x", "shift y", "shift z")

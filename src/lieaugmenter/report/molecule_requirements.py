@@ -8,14 +8,8 @@ from typing import Any, TypedDict
 
 from lieaugmenter.experiments.catalogue import MOLECULES
 from lieaugmenter.experiments.spec import Experiment, Method
-from lieaugmenter.report.comparison import (
-    MAE,
-    NO_VALUE,
-    SECONDS,
-    Finished,
-    as_text,
-    paper_value,
-)
+from lieaugmenter.report.finished import Finished
+from lieaugmenter.report.measures import MAE, NO_VALUE, SECONDS, as_text, paper_value
 from lieaugmenter.report.requirements import (
     Requirement,
     mean_of,

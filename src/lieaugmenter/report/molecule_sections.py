@@ -7,19 +7,12 @@ from collections.abc import Sequence
 from lieaugmenter.experiments.catalogue import MOLECULES
 from lieaugmenter.experiments.results import of_method
 from lieaugmenter.experiments.spec import Method
-from lieaugmenter.report.comparison import (
-    MAE,
-    NO_VALUE,
-    Finished,
-    each_seed,
-    finders,
-    label,
-    measure_table,
-    measures_of,
-    whose,
-)
+from lieaugmenter.report.comparison import each_seed, finders, measure_table
+from lieaugmenter.report.finished import Finished
+from lieaugmenter.report.measures import MAE, NO_VALUE, measures_of
 from lieaugmenter.report.molecule_figures import molecule_captions
 from lieaugmenter.report.sections import pictures, settings_line
+from lieaugmenter.report.words import label, whose
 
 _DISCOVERY = (
     ("span-cosine", "smallest principal cosine with se(3)"),

@@ -11,9 +11,11 @@ from lieaugmenter.experiments.momenta import NAMES
 from lieaugmenter.experiments.results import generators_of
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.lie.catalogue import so_pq
-from lieaugmenter.report.comparison import KINDS, VARIANTS, Finished, finders, has_diverged, whose
+from lieaugmenter.report.comparison import finders
+from lieaugmenter.report.finished import Finished, has_diverged
 from lieaugmenter.report.paper_figures import Panel, first_seed, generator_grid, learned_rows
 from lieaugmenter.report.plots import INK, PALETTE, QUIET, Figure, grid, log_axis, look
+from lieaugmenter.report.words import KINDS, VARIANTS, whose
 
 _COLOURS = {
     "trivial-paper": QUIET,

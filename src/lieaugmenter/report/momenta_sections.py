@@ -11,25 +11,13 @@ from lieaugmenter.experiments.amplitudes import FRAMES, SIZES
 from lieaugmenter.experiments.catalogue import AMPLITUDES
 from lieaugmenter.experiments.momenta import NAMES
 from lieaugmenter.experiments.spec import Method
-from lieaugmenter.report.comparison import (
-    MSE,
-    NO_VALUE,
-    SECONDS,
-    Finished,
-    each_seed,
-    finders,
-    has_diverged,
-    label,
-    listed,
-    measure_table,
-    measures_of,
-    seed_count,
-    small,
-    whose,
-)
+from lieaugmenter.report.comparison import each_seed, finders, measure_table
+from lieaugmenter.report.finished import Finished, has_diverged
+from lieaugmenter.report.measures import MSE, NO_VALUE, SECONDS, measures_of, small
 from lieaugmenter.report.momenta_figures import momenta_captions
 from lieaugmenter.report.requirements import Requirement, mean_of, on_every_seed, on_the_mean
 from lieaugmenter.report.sections import pictures, settings_line
+from lieaugmenter.report.words import label, listed, seed_count, whose
 
 _LABORATORY, _FRAMES, _TOY = "amplitudes", "amplitudes-boosted", "pair-mass"
 _KNOWN_BEFORE = "but known from the inputs before training"

@@ -19,14 +19,8 @@ from lieaugmenter.experiments.results import generators_of
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.experiments.vectors import MASKS
 from lieaugmenter.lie.elements import Elements
-from lieaugmenter.report.comparison import (
-    DISCOVERY,
-    KINDS,
-    VARIANTS,
-    Finished,
-    finders,
-    has_diverged,
-)
+from lieaugmenter.report.comparison import DISCOVERY, finders
+from lieaugmenter.report.finished import Finished, has_diverged
 from lieaugmenter.report.plots import (
     FAINT,
     INK,
@@ -38,6 +32,7 @@ from lieaugmenter.report.plots import (
     grid,
     look,
 )
+from lieaugmenter.report.words import KINDS, VARIANTS
 
 # The same colour for a method in every picture.
 COLOURS = {

@@ -18,8 +18,8 @@ from lieaugmenter.experiments.catalogue import (
     VECTORS,
 )
 from lieaugmenter.report.ablations import ABLATIONS, SAMPLES
-from lieaugmenter.report.comparison import Finished, of_images, of_momenta
 from lieaugmenter.report.event_starts import event_starts
+from lieaugmenter.report.finished import Finished
 from lieaugmenter.report.image_figures import image_figures
 from lieaugmenter.report.image_requirements import image_requirements, read_speed
 from lieaugmenter.report.image_sections import (
@@ -28,6 +28,7 @@ from lieaugmenter.report.image_sections import (
     losses_section,
     samples_section,
 )
+from lieaugmenter.report.measures import of_images, of_momenta
 from lieaugmenter.report.molecule_figures import molecule_figures
 from lieaugmenter.report.molecule_requirements import molecule_requirements, read_step
 from lieaugmenter.report.molecule_sections import about_molecules, molecule_section

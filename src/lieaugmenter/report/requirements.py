@@ -9,17 +9,9 @@ from dataclasses import dataclass
 from lieaugmenter.experiments.catalogue import VECTORS
 from lieaugmenter.experiments.results import Statistic
 from lieaugmenter.experiments.spec import Experiment, Method
-from lieaugmenter.report.comparison import (
-    MSE,
-    NO_VALUE,
-    Finished,
-    Measure,
-    as_text,
-    paper_value,
-    seed_count,
-    small,
-    variant_words,
-)
+from lieaugmenter.report.finished import Finished
+from lieaugmenter.report.measures import MSE, NO_VALUE, Measure, as_text, paper_value, small
+from lieaugmenter.report.words import seed_count, variant_words
 
 _COSINE = 0.999
 _COSINE_AT = ("two-body", "two-body-ood")

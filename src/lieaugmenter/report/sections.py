@@ -7,20 +7,13 @@ from typing import Any
 
 from lieaugmenter.experiments.catalogue import MOLECULES
 from lieaugmenter.experiments.spec import Experiment
-from lieaugmenter.report.comparison import (
-    Finished,
-    discovery,
-    label,
-    measure_table,
-    measures_of,
-    of_images,
-    ran_on,
-    rows_of,
-    seed_count,
-)
+from lieaugmenter.report.comparison import discovery, measure_table, rows_of
 from lieaugmenter.report.explanations import EXPLANATIONS, TABLE_NOTES
+from lieaugmenter.report.finished import Finished, ran_on
 from lieaugmenter.report.image_figures import confusion_words, image_captions
+from lieaugmenter.report.measures import measures_of, of_images
 from lieaugmenter.report.paper_figures import captions
+from lieaugmenter.report.words import label, seed_count
 
 _TRANSFORMER = "a transformer of 8 blocks and 128 channels"
 # Networks that have no width to be told.

@@ -10,15 +10,9 @@ from lieaugmenter.experiments.catalogue import VECTORS
 from lieaugmenter.experiments.results import Statistic, statistic
 from lieaugmenter.experiments.spec import Method
 from lieaugmenter.experiments.targets import Reported
-from lieaugmenter.report.comparison import (
-    MSE,
-    NO_VALUE,
-    Finished,
-    as_text,
-    has_diverged,
-    label,
-    paper_value,
-)
+from lieaugmenter.report.finished import Finished, has_diverged
+from lieaugmenter.report.measures import MSE, NO_VALUE, as_text, paper_value
+from lieaugmenter.report.words import label
 from lieaugmenter.runs import RunError, fields_of, fits, in_short, read_json
 
 # The studies by their file, with what is varied.
