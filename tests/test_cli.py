@@ -226,6 +226,16 @@ def save_table(path: str = "ring.csv", n: int = 80) -> None:
     Path(path).write_text("id;name;px;py;r\n" + "\n".join(rows))
 
 
+@pytest.mark.parametrize(("columns", "told"), [(10, False), (11, True)])
+def test_doctor_tells_what_a_wide_table_costs(
+    capsys: pytest.CaptureFixture[str], columns: int, told: bool
+) -> None:
+    x = np.random.default_rng(0).normal(size=(100, columns))
+    np.savez("wide.npz", X=x, y=x[:, 0])
+    _, out, _ = call(capsys, "doctor", "wide.npz")
+    assert ("121 directions, of which discover judges the likeliest 100" in out) == told
+
+
 def test_arrays_have_the_names_of_their_action(capsys: pytest.CaptureFixture[str]) -> None:
     x = np.random.default_rng(0).normal(size=(60, 2, 4)).astype("float32")
     np.savez("momenta.npz", X=x, y=x[:, :, 0].sum(1))

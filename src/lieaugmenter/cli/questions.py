@@ -12,6 +12,7 @@ import torch
 from cyclopts import Parameter
 
 from lieaugmenter.analysis.audit import audit
+from lieaugmenter.analysis.bench import MOST_ROWS
 from lieaugmenter.analysis.models import load_model
 from lieaugmenter.cli.answers import answer
 from lieaugmenter.cli.options import Action, Drop, Features, Json, Output, Size, Stream
@@ -64,6 +65,7 @@ def doctor(
         task = _task_or_question(table.y)
         notes = examine(table.x, table.y, table.feature_names) + _task_notes(table.y)
     actions = _fitting_actions(x_shape)
+    notes += _width_notes(x_shape)
     facts = {
         "X": {"shape": list(x_shape), "dtype": types[0]},
         "y": {"name": target, "shape": list(y_shape), "dtype": types[1]},
@@ -103,6 +105,19 @@ def _look_through(
 def _task_notes(targets: np.ndarray | FileStream) -> list[Note]:
     doubt = doubt_about_classes(targets)
     return [] if doubt is None else [Note("info", f"{doubt[:1].upper()}{doubt[1:]}.")]
+
+
+def _width_notes(shape: tuple[int, ...]) -> list[Note]:
+    """What a wide table costs."""
+    columns = shape[-1]
+    if len(shape) != 2 or columns**2 <= MOST_ROWS:
+        return []
+    text = (
+        f"{columns} columns have {columns**2} directions, of which discover judges the likeliest "
+        f"{MOST_ROWS}; that takes minutes. Without columns that cannot matter (--drop, --features) "
+        f"it is quicker, and surer."
+    )
+    return [Note("info", text)]
 
 
 def _task_or_question(y: np.ndarray) -> str:
