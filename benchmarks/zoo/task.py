@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks.zoo.functions import Function, Sampler, stream
 from lieaugmenter.actions import Action
-from lieaugmenter.learning.augmenter import make_action, make_output
+from lieaugmenter.actions.words import make_action, make_output
 
 KINDS = ("continuous", "none", "discrete-only", "approximate", "broken")
 # Kinds on which to certify anything is an error.

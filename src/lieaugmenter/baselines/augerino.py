@@ -17,8 +17,9 @@ from torch.nn.functional import softplus
 
 from lieaugmenter.actions import Action
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors
+from lieaugmenter.actions.words import make_action
 from lieaugmenter.baselines.liegan import UnnormalisedBasis, mean_cosine
-from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask, make_action
+from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask
 from lieaugmenter.learning.labels import matched
 from lieaugmenter.learning.objective import Objective, alignment, prediction_loss
 from lieaugmenter.lie.catalogue import lift, scaling, sl, so, translations

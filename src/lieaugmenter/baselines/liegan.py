@@ -18,7 +18,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similar
 
 from lieaugmenter.actions import Action
 from lieaugmenter.actions.base import Batch, batch_size, map_tensors, tensors_of
-from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask, make_action
+from lieaugmenter.actions.words import make_action
+from lieaugmenter.learning.augmenter import LieAugmenter, joint_mask
 from lieaugmenter.learning.objective import Loss, Objective, alignment
 from lieaugmenter.lie.basis import GeneratorBasis
 from lieaugmenter.lie.samplers import Normal, Sampler

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from cyclopts import Parameter
 
+from lieaugmenter.actions.words import make_action, make_output
 from lieaugmenter.analysis.audit import audit
 from lieaugmenter.analysis.bench import MOST_ROWS
 from lieaugmenter.analysis.models import load_model
@@ -29,7 +30,6 @@ from lieaugmenter.cli.reading import (
 from lieaugmenter.data.checkup import Note, Survey, examine
 from lieaugmenter.data.files import DataError, enumerated, read_data
 from lieaugmenter.data.streaming import FileStream
-from lieaugmenter.learning.augmenter import make_action, make_output
 from lieaugmenter.runs import in_short
 
 

@@ -15,8 +15,8 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from lieaugmenter.actions import Action, InvariantAction
+from lieaugmenter.actions.words import words_for
 from lieaugmenter.learning import Objective
-from lieaugmenter.learning.augmenter import words_for
 from lieaugmenter.runs import in_short
 
 P = ParamSpec("P")

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lieaugmenter.actions import Action, AffineAction, InvariantAction
+from lieaugmenter.actions.words import check_moving_labels, make_action, make_output
 from lieaugmenter.data.checkup import Moments, Survey
 from lieaugmenter.estimators.settings import Settings
-from lieaugmenter.learning.augmenter import check_moving_labels, make_action, make_output
 from lieaugmenter.learning.copies import first_alike, two_parts
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.learning.streams import Reservoir, Stream, hashes

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lieaugmenter.actions import Action
+from lieaugmenter.actions.words import ACTIONS, make_action
 from lieaugmenter.export.symbols import latex, sympy_matrices
 from lieaugmenter.export.transform import RandomTransform
-from lieaugmenter.learning.augmenter import ACTIONS, make_action
 from lieaugmenter.nets.equivariant import OUTPUTS, EquivariantNetwork
 from lieaugmenter.report.findings import Findings
 from lieaugmenter.runs import (

@@ -11,8 +11,8 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
+from lieaugmenter.actions.words import make_action, make_output
 from lieaugmenter.analysis.models import network_of_run
-from lieaugmenter.learning.augmenter import make_action, make_output
 from lieaugmenter.learning.frozen import FrozenPredictor
 from lieaugmenter.learning.predictor import Predictor
 from lieaugmenter.runs import (
