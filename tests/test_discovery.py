@@ -29,6 +29,7 @@ from lieaugmenter.discovery import (
     team_network,
     weigh,
 )
+from lieaugmenter.discovery.deciding import words_on_columns
 from lieaugmenter.discovery.evidence import Extent
 from lieaugmenter.discovery.gathering import _imposing, _share_of_loss
 from lieaugmenter.estimators.building import untrained
@@ -457,6 +458,35 @@ def of_function(function: Callable[[Tensor], Tensor], x: Tensor) -> Evidence:
 
 
 @pytest.mark.parametrize("unit", [1.0, 30.0, 1000.0])
+def of_columns(n: int, function: Callable[[Tensor], Tensor]) -> Evidence:
+    """What two exact teams say about samples of so many columns, of unlike units."""
+    x = torch.randn(700, n, generator=torch.Generator().manual_seed(0))
+    return of_function(function, x * torch.linspace(1, 9, n))
+
+
+def uneven(x: Tensor) -> Tensor:
+    """Of the columns 0, 2 and 5 in twelve."""
+    return (x[:, :1] / 2).sin() + (x[:, 2:3] / 3).cos() * x[:, 5:6] / 4
+
+
+def test_columns_on_which_nothing_depends_are_named_where_there_are_too_many() -> None:
+    evidence = of_columns(12, uneven)
+    others = [i for i in range(12) if i not in (0, 2, 5)]
+    assert evidence.hardly_matter() == others
+    found = replace(evidence, dimensions=replace(evidence.dimensions, left_out=44))
+    (told,) = [
+        r for r in discover(found, largest=2.0, labels=False).verdict.reasons if "leave" in r
+    ]
+    assert told.startswith(f"Along axes {', '.join(map(str, others))} what both teams predict")
+
+
+def test_of_a_table_that_was_looked_at_as_a_whole_no_column_is_to_be_left_out() -> None:
+    evidence = of_columns(6, uneven)
+    assert evidence.hardly_matter() == [1, 3, 4]
+    assert words_on_columns(evidence) == []
+    assert of_columns(5, lambda x: x.sin().sum(1, keepdim=True)).hardly_matter() == []
+
+
 def test_how_far_a_symmetry_holds_does_not_depend_on_units(unit: float) -> None:
     def ring(x: Tensor) -> Tensor:
         x = x / torch.tensor([1.0, unit, 1.0])

@@ -13,7 +13,7 @@ from lieaugmenter.actions.base import batch_size
 from lieaugmenter.analysis.components import Components
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.verdict import Verdict, decide, words_on_exactness
-from lieaugmenter.discovery.evidence import STEPS_OF_RANGE, Evidence, Extent
+from lieaugmenter.discovery.evidence import HARDLY, STEPS_OF_RANGE, Evidence, Extent
 from lieaugmenter.discovery.spans import normalised
 
 
@@ -77,6 +77,7 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
     table, bench = evidence.dimensions, evidence.bench
     samples = batch_size(bench.samples)
     verdict = decide(table, evidence.quality, labels=labels, samples=samples, trial=evidence.trial)
+    verdict.reasons.extend(words_on_columns(evidence))
     # Teams on which it was imposed say nothing about its defect, nor about how far it holds.
     unimposed = evidence.before or evidence
     best = table.generators[: max(1, verdict.dimension)]
@@ -109,6 +110,18 @@ def discover(evidence: Evidence, *, largest: float, labels: bool) -> Discovery:
         components=None if local or verdict.group is None else components.group,
     )
     return Discovery(span, found, identity, verdict, components, evidence, largest, extents)
+
+
+def words_on_columns(evidence: Evidence) -> list[str]:
+    """Which columns of a wide table to leave out, where not all directions were looked at."""
+    columns = evidence.hardly_matter() if evidence.dimensions.left_out else []
+    if not columns:
+        return []
+    which = f"ax{'i' if len(columns) == 1 else 'e'}s {', '.join(map(str, columns))}"
+    return [
+        f"Along {which} what both teams predict hardly changes (less than {HARDLY:.1%} each of all "
+        f"that it changes by): leave these columns out, and more can be told of the others."
+    ]
 
 
 def _words_on_failing(extents: Sequence[Extent]) -> list[str]:
