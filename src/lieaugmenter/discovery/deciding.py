@@ -117,7 +117,7 @@ def words_on_columns(evidence: Evidence) -> list[str]:
     columns = evidence.hardly_matter() if evidence.dimensions.left_out else []
     if not columns:
         return []
-    which = f"ax{'i' if len(columns) == 1 else 'e'}s {', '.join(map(str, columns))}"
+    which = f"{'axis' if len(columns) == 1 else 'axes'} {', '.join(map(str, columns))}"
     return [
         f"Along {which} what both teams predict hardly changes (less than {HARDLY:.1%} each of all "
         f"that it changes by): leave these columns out, and more can be told of the others."

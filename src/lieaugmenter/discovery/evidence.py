@@ -53,7 +53,7 @@ _COMPARED = 500
 # Squared entries below such shares of the largest are left out where a span has no name with them.
 _SHARES = (0.03, 0.1, 0.3)
 # A column matters as good as nothing whose share of all changes of predictions is smaller. Of
-# irrelevant ones among twenty it was at most 0.0002, of relevant ones at least 0.03.
+# irrelevant ones among twenty it was at most 0.0002, of relevant ones at least 0.029.
 HARDLY = 1e-3
 # Coefficients at which it is asked how far a symmetry holds, up to the range.
 STEPS_OF_RANGE = 8

@@ -236,11 +236,9 @@ def _unfinished(experiment: Experiment, folder: Path, *, quick: bool) -> Iterato
 
 
 def _epochs(run: RunFolder) -> list[dict[str, Any]]:
-    """The epochs of a training, if its test error was followed in all of them."""
+    """The epochs of a training, if its test error was followed, and finite, in all of them."""
     records = run.metrics()
-    if not all("test" in record and "seconds" in record for record in records):
-        return []
-    return [fields_of(_Epoch, record, run.path) for record in records]
+    return records if all(fits(record, _Epoch) for record in records) else []
 
 
 def write_results(experiment: Experiment, folder: Path, path: Path) -> dict[str, Any]:
