@@ -457,7 +457,6 @@ def of_function(function: Callable[[Tensor], Tensor], x: Tensor) -> Evidence:
     return weigh(first, second, x[500:], held, action=action, output=INVARIANT, device="cpu")
 
 
-@pytest.mark.parametrize("unit", [1.0, 30.0, 1000.0])
 def of_columns(n: int, function: Callable[[Tensor], Tensor]) -> Evidence:
     """What two exact teams say about samples of so many columns, of unlike units."""
     x = torch.randn(700, n, generator=torch.Generator().manual_seed(0))
@@ -486,6 +485,7 @@ def test_of_a_table_that_was_looked_at_as_a_whole_no_column_is_to_be_left_out() 
     assert of_columns(5, lambda x: x.sin().sum(1, keepdim=True)).hardly_matter() == []
 
 
+@pytest.mark.parametrize("unit", [1.0, 30.0, 1000.0])
 def test_how_far_a_symmetry_holds_does_not_depend_on_units(unit: float) -> None:
     def ring(x: Tensor) -> Tensor:
         x = x / torch.tensor([1.0, unit, 1.0])
