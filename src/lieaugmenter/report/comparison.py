@@ -289,7 +289,7 @@ def _about_time(finished: Finished) -> list[str]:
     if workers > 1:
         said[0] += (
             f" Up to {workers} trainings shared the device, not always the same number, so that "
-            "each was slower than alone and rows do not compare."
+            "those were slower than alone and rows do not compare."
         )
     elsewhere = [m for m in experiment.methods if m.name in finished.timed_elsewhere]
     if elsewhere:
