@@ -476,6 +476,9 @@ def test_columns_on_which_nothing_depends_are_named_where_there_are_too_many() -
     assert (evidence.dimensions.count(), evidence.dimensions.left_out) == (MOST_ROWS, 44)
     (told,) = words_on_columns(evidence)
     assert told.startswith(f"Along axes {', '.join(map(str, others))} what both teams predict")
+    unsure = discover(replace(evidence, quality=0.0), largest=2.0, labels=False)
+    assert unsure.verdict.outcome == "inconclusive"
+    assert told in unsure.verdict.reasons
 
 
 def test_of_a_table_that_was_looked_at_as_a_whole_no_column_is_to_be_left_out() -> None:
@@ -844,6 +847,19 @@ def test_a_trial_of_generators_with_large_entries_can_be_made() -> None:
     augmenter = _imposing(turn, VECTOR, INVARIANT)
     assert 0 < augmenter.sampler.range < 1e-3
     assert torch.equal(augmenter.generators, turn)
+
+
+@pytest.mark.parametrize(("many", "said"), [(8, True), (9, False)])
+def test_what_has_no_steps_to_count_is_told(
+    many: int, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lieaugmenter.discovery.gathering._MANY", many)
+    x, y = drawn(radius, 70)
+    gather(
+        lambda: MLP((3,), (1,), hidden=(8,), smooth=True), (x[:60], y[:60]), (x[60:], y[60:]),
+        action=VECTOR, output=INVARIANT, members=1, epochs=1, device="cpu", progress=True,
+    )  # fmt: skip
+    assert ("measuring 9 directions, and naming" in capsys.readouterr().err) == said
 
 
 @pytest.mark.parametrize(("held_out", "trials"), [(19, 0), (20, 1)])

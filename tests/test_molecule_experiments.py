@@ -27,6 +27,7 @@ from lieaugmenter.data.molecules import (
 from lieaugmenter.experiments import catalogue
 from lieaugmenter.experiments.catalogue import MOLECULES, find_experiment
 from lieaugmenter.experiments.measuring import measure
+from lieaugmenter.experiments.results import read_results
 from lieaugmenter.experiments.runner import Settings, run_method
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.training import train
@@ -274,6 +275,12 @@ def test_the_command_line_stops_by_the_clock_and_goes_on(
     assert call("--time-limit", "10m") == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert result["seed"] == 0
+    # What is finished is not lost for what is not.
+    kept = tmp_path / "kept.json"
+    more = ("--methods", "oracle", "--time-limit", "0.001s", "--results", str(kept))
+    assert call(*more) == cli.STOPPED
+    assert [run["method"] for run in read_results(kept)["results"]] == ["trivial"]
+    capsys.readouterr()
     assert call("--time-limit", "soon") == cli.BAD_INPUT
     assert "such as 9m" in capsys.readouterr().err
 

@@ -158,6 +158,21 @@ def _by_numbers(
     """Ψ(x), and J_Ψ(x) v for every velocity, from the derivatives by each number of a sample."""
     for velocity in velocities:
         _check_movable(x, velocity)
+    prediction, slopes = jacobian(model, x)
+    moved = [torch.cat([v.flatten(1) for v in _floating(velocity)], 1) for velocity in velocities]
+    return prediction, (torch.stack(moved, dim=1).to(slopes) @ slopes).transpose(0, 1)
+
+
+def jacobian(
+    model: Callable[[Batch], Tensor], x: Batch
+) -> tuple[Tensor, Float[Tensor, "batch numbers out"]]:
+    """Ψ(x) and J_Ψ(x), by every floating-point number of a sample; none may depend on another.
+
+    >>> x = torch.tensor([[2.0, 3.0]])
+    >>> jacobian(lambda x: x.prod(1), x)
+    (tensor([6.]), tensor([[[3.],
+             [2.]]]))
+    """
     still = map_tensors(lambda t: torch.zeros(t.shape, dtype=t.dtype, device=t.device), x)
     columns, prediction = [], torch.empty(0)
     for field in _floating(still):
@@ -166,11 +181,9 @@ def _by_numbers(
             numbers[:, i] = 1.0
             prediction, column = push_forward(model, x, still)
             # Of a part of the sample it is a view of what changes next.
-            columns.append(column.clone().reshape(len(field), -1))
+            columns.append(column.detach().clone().reshape(len(field), -1))
             numbers[:, i] = 0.0
-    jacobian = torch.stack(columns, dim=1)
-    moved = [torch.cat([v.flatten(1) for v in _floating(velocity)], 1) for velocity in velocities]
-    return prediction, (torch.stack(moved, dim=1).to(jacobian) @ jacobian).transpose(0, 1)
+    return prediction.detach(), torch.stack(columns, dim=1)
 
 
 def _floating(x: Batch) -> list[Tensor]:

@@ -127,6 +127,8 @@ def reproduce(
             f"interrupted; what is finished is kept in {folder}, and the same command continues"
         ) from None
     except TimeIsUp:
+        if results is not None and found:
+            write_results(experiment, folder, results)
         spent = f"{_seconds(str(time_limit)):g} s"
         raise Stopped(
             f"stopped after {spent}; the state is in {folder}, the same command goes on"

@@ -32,7 +32,7 @@ from lieaugmenter.analysis.components import (
 )
 from lieaugmenter.analysis.conjugation import USUAL_NOISE
 from lieaugmenter.analysis.dimension import DerivativeBench
-from lieaugmenter.analysis.equivariance import push_forward
+from lieaugmenter.analysis.equivariance import jacobian
 from lieaugmenter.analysis.identify import Identity
 from lieaugmenter.analysis.moving import MovingBench, Witness
 from lieaugmenter.analysis.polarization import entries
@@ -165,17 +165,14 @@ class Evidence:
         if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != self.bench.action.rows:
             return []
 
-        def slopes(team: Team, move: Tensor) -> Tensor:
-            pieces = [push_forward(team, p, move.expand_as(p))[1] for p in self.bench.pieces]
-            return torch.cat(pieces).detach().double()
+        def slopes(team: Team) -> Float[Tensor, "n columns out"]:
+            return torch.cat([jacobian(team, piece)[1] for piece in self.bench.pieces]).double()
 
+        products = (slopes(self.first) * slopes(self.second)).sum(2).mean(0)
         # Each column by its spread.
-        moves = torch.diag(self.bench.spread.to(x))
-        changes = [
-            float((slopes(self.first, move) * slopes(self.second, move)).mean()) for move in moves
-        ]
-        whole = sum(max(change, 0.0) for change in changes)
-        return [i for i, change in enumerate(changes) if change < HARDLY * whole]
+        changes = products * self.bench.spread.to(products).square()
+        least = HARDLY * changes.clamp_min(0.0).sum()
+        return torch.nonzero(changes < least).flatten().tolist()
 
     def extent(self, generator: Float[Tensor, "d d"], largest: float) -> Extent:
         """How far along exp(wL) the symmetry holds on held-out data, at most to `largest`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lieaugmenter.experiments.catalogue import MOLECULES
 from lieaugmenter.experiments.results import Statistic
 from lieaugmenter.experiments.spec import Experiment, Method
 from lieaugmenter.experiments.targets import OTHER_DATA, Reported
@@ -261,7 +260,8 @@ def _fallbacks(finished: Finished, measure: Measure) -> list[str]:
     without = ["without a plain network"] * experiment.fallback
     if experiment.own_further and Method("oracle", "whole") in experiment.methods:
         without.append("that of the whole group without going further")
-    others = "do the oracle and Augerino" if experiment.name in MOLECULES else "does the oracle"
+    augerino = Method("augerino-widths") in experiment.methods
+    others = "do the oracle and Augerino" if augerino else "does the oracle"
     oracle = ", ".join([f"So {others}", *without])
     return [
         "With own settings LieAugmenter predicts in the way that does best on the validation data: "

@@ -122,7 +122,7 @@ def _discovery(finished: Finished) -> str:
 
 
 def _widths(finished: Finished) -> str:
-    """What Augerino found: rigid motions are three turns first, and three translations last."""
+    """What Augerino found: the first three of its generators are turns, the last translations."""
     said = []
     for method in finished.experiment.methods:
         for run in finished.of(method):
@@ -133,10 +133,7 @@ def _widths(finished: Finished) -> str:
                     f"{_each(turns)}; translations {_each(shifts)}; the six that are no rigid "
                     f"motions at most {max(others):.2g}."
                 )
-    if not said:
-        return ""
-    said.append("Of the twelve generators it is given, it tells which are a symmetry.")
-    return "\n\n" + " ".join(said)
+    return "\n\n" + " ".join(said) if said else ""
 
 
 def _each(values: Sequence[float]) -> str:
