@@ -24,7 +24,7 @@ import torch
 
 from lieaugmenter import LieAugmenter
 from lieaugmenter.actions import VectorAction
-from lieaugmenter.analysis.audit import generators_of
+from lieaugmenter.analysis.groups import generators_of
 from lieaugmenter.analysis.models import ModelError, load_model
 from lieaugmenter.cli import main
 from lieaugmenter.data.amplitudes import amplitudes_from_file

@@ -27,7 +27,8 @@ from lieaugmenter.actions import (
     InvariantAction,
     VectorAction,
 )
-from lieaugmenter.analysis.audit import Audit, audit, generators_of
+from lieaugmenter.analysis.audit import Audit, audit
+from lieaugmenter.analysis.groups import generators_of
 from lieaugmenter.analysis.models import ModelError, load_model
 from lieaugmenter.cli import main
 from lieaugmenter.data.files import read_data
